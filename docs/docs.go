@@ -16,8 +16,8 @@ var files embed.FS
 // parts are the folders of pages, in the order in which a name is looked up.
 var parts = []string{"tutorial", "guides", "reference", "explanation"}
 
-// Topics are the names of the pages, by part and in order. A page whose name an earlier part has
-// too is named with its folder: reference/agent.
+// Topics returns the names of the pages, by part and in order. A page whose name an earlier part
+// has too is named with its folder: reference/agent.
 func Topics() []string {
 	var all []string
 	for _, part := range parts {
@@ -33,7 +33,7 @@ func Topics() []string {
 	return all
 }
 
-// Page is the text of a topic, in Markdown; false where there is none.
+// Page returns the text of a topic, in Markdown; false where there is none.
 func Page(topic string) (string, bool) {
 	file, ok := find(topic)
 	if !ok {

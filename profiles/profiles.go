@@ -14,7 +14,7 @@ var files embed.FS
 
 const suffix = ".levee"
 
-// Names are the names of all profiles, in order.
+// Names returns the names of all profiles, in order.
 func Names() (all []string) {
 	entries, _ := files.ReadDir(".") // of an embedded directory: it is there
 	for _, e := range entries {
@@ -23,5 +23,5 @@ func Names() (all []string) {
 	return all
 }
 
-// Text is the text of a profile.
+// Text returns the text of a profile.
 func Text(name string) ([]byte, error) { return fs.ReadFile(files, name+suffix) }

@@ -80,7 +80,7 @@ func (r *Reader) prepare() {
 	}
 }
 
-// Queues are the queues, each of which may be read by itself.
+// Queues returns the queues, each of which may be read by itself.
 func (r *Reader) Queues() []*Queue { return r.queues }
 
 // ZeroCopy says whether the driver writes packets into the memory of the reader. Else the kernel
@@ -190,7 +190,7 @@ type shared struct {
 	mask                      uint32
 }
 
-// FD is the socket, for the map of a policy.
+// FD returns the socket, for the map of a policy.
 func (q *Queue) FD() int { return q.fd }
 
 // Count has packets that are read be counted in t too, which others may write.
@@ -248,7 +248,7 @@ func (q *Queue) wake() {
 	}
 }
 
-// Statistics are those of the socket.
+// Statistics returns the statistics of the socket.
 func (q *Queue) Statistics() (Statistics, error) {
 	var raw [6]uint64
 	size := uint32(unsafe.Sizeof(raw))

@@ -46,7 +46,7 @@ var ReportStyle string
 //go:embed dashboard uplot/uPlot.iife.min.js uplot/uPlot.min.css
 var files embed.FS
 
-// Dashboard are the files of the agent's page, with uPlot in a folder beside them.
+// Dashboard returns the files of the agent's page, with uPlot in a folder beside them.
 func Dashboard() fs.FS { return page{} }
 
 type page struct{}

@@ -40,8 +40,8 @@ func (e *env) openCapture(path string) (*capture, error) {
 	return c, nil
 }
 
-// next is the next frame at its length on the wire, and whether the capture had cut it. It is valid
-// until the call after. io.EOF ends the file.
+// next returns the next frame at its length on the wire, and whether the capture had cut it. It is
+// valid until the call after. io.EOF ends the file.
 func (c *capture) next() (frame []byte, cut bool, err error) {
 	rec, err := c.Next()
 	if err != nil {

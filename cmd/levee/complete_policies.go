@@ -39,7 +39,7 @@ func completePolicies(cmd *cobra.Command) {
 	}
 }
 
-// dynamicSets are those in force, where this process may read them: on --dev, or on any.
+// dynamicSets returns those in force, where this process may read them: on --dev, or on any.
 func dynamicSets(cmd *cobra.Command) []string {
 	return inPolicies(cmd, func(at *inspect.Attachment) (names []string) {
 		for _, s := range at.Sets {
@@ -49,7 +49,7 @@ func dynamicSets(cmd *cobra.Command) []string {
 	})
 }
 
-// labels are those of the rules in force, in the same way.
+// labels returns the labels of the rules in force, in the same way.
 func labels(cmd *cobra.Command) []string {
 	return inPolicies(cmd, func(at *inspect.Attachment) (names []string) {
 		for _, c := range at.Counters {
@@ -61,8 +61,8 @@ func labels(cmd *cobra.Command) []string {
 	})
 }
 
-// pastNumbers are those of the policies that were in force on --dev, or on any interface that has
-// one, where this process may read them.
+// pastNumbers returns those of the policies that were in force on --dev, or on any interface that
+// has one, where this process may read them.
 func pastNumbers(cmd *cobra.Command) (numbers []string) {
 	dev, _ := cmd.Flags().GetString("dev")
 	if running, _, err := inspect.Status(context.Background(), false); dev == "" && err == nil &&

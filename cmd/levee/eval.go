@@ -258,7 +258,7 @@ func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
 	return nil
 }
 
-// verdict is a decision about the packet that was judged last.
+// verdict returns a decision about the packet that was judged last.
 func (r *evalRun) verdict(d judge.Decision, by judge.Engine) judge.Judged {
 	return judge.NewJudged(r.p, r.j.Slots()[d.Slot], d.Action, r.n, by)
 }

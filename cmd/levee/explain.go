@@ -234,8 +234,8 @@ type explained struct {
 	entries []judge.Entry
 }
 
-// frame is that of a packet in words. One that is judged by a policy in force as it arrives goes to
-// its interface, where the words do not say otherwise.
+// frame returns the frame of a packet in words. One that is judged by a policy in force as it
+// arrives goes to its interface, where the words do not say otherwise.
 func (by *explained) frame(p *spec.Packet, leaves bool) ([]byte, error) {
 	if _, service := store.ServiceNamed(by.dev); by.dev != "" && !leaves && !service {
 		to, err := sets.Destination(by.dev)
@@ -255,7 +255,7 @@ func (by *explained) frame(p *spec.Packet, leaves bool) ([]byte, error) {
 	return frame, nil
 }
 
-// explainPolicy is what judges: the policy in FILE, or the one in force.
+// explainPolicy returns what judges: the policy in FILE, or the one in force.
 func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, error) {
 	if f.file != "" {
 		link, err := parseLink(cmd, f.link)
@@ -292,7 +292,7 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	return &explained{dev, p, link, append(entries, more...)}, err
 }
 
-// packetInWords is the packet that f.words describe.
+// packetInWords returns the packet that f.words describe.
 func (e *env) packetInWords(cmd *cobra.Command, f *explainFlags) (*spec.Packet, error) {
 	p, ds := template.One("packet", f.words)
 	if p == nil && f.file == "" && !strings.Contains(f.words, " ") { // more likely FILE

@@ -30,8 +30,8 @@ var labCommands = []struct{ group, use, short string }{
 		"Convert link speed, frame size, packets a second, ns and cycles a packet"},
 }
 
-// newLabCommand is a command in whose place labProgram runs, with all arguments: it also answers
-// for help and completions.
+// newLabCommand returns a command in whose place labProgram runs, with all arguments: it also
+// answers for help and completions.
 func newLabCommand(e *env, use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, DisableFlagParsing: true,

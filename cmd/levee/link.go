@@ -32,8 +32,8 @@ func lacks(pr *cli.Parsed, link packet.Link, where string) diag.Diagnostics {
 	return pr.Policy.WithoutEthernet(pr.Tree, where)
 }
 
-// forLink is an error, which is printed, for a policy that asks packets of the link layer for what
-// they lack.
+// forLink returns an error, which is printed, for a policy that asks packets of the link layer for
+// what they lack.
 func (e *env) forLink(pr *cli.Parsed, link packet.Link, where string) error {
 	ds := lacks(pr, link, where)
 	e.PrintDiagnostics(ds)

@@ -73,7 +73,7 @@ func newMetrics(e *env) *cobra.Command {
 	return cmd
 }
 
-// metrics is the text of what runs where now.
+// metrics returns the text of what runs where now.
 func (e *env) metrics(f *metricsFlags, format openmetrics.Format) ([]byte, error) {
 	rep, err := e.readStatus(&f.status)
 	if err != nil {

@@ -42,7 +42,7 @@ func (e *env) orLast(b *bringing, devs []string) {
 	b.opts.Fallbacks = e.gate().Fallbacks(right, all)
 }
 
-// standIns are the policies that were in force on the interfaces, the newest first. Those that
+// standIns returns the policies that were in force on the interfaces, the newest first. Those that
 // would cut a session come behind the others: nothing else may be left.
 func (e *env) standIns(b *bringing, devs []string) (all []dataplane.Fallback) {
 	ctx, stop := e.Signals()

@@ -172,7 +172,7 @@ func (at *pastPolicies) is(p *past.Policy) bool {
 		Source: in.Source, Files: in.Files})
 }
 
-// choose is the policy of a number, or the newest that is not in force.
+// choose returns the policy of a number, or the newest that is not in force.
 func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy, error) {
 	number := 0
 	if len(args) > 0 {
@@ -194,7 +194,7 @@ func (at *pastPolicies) choose(cmd *cobra.Command, args []string) (*past.Policy,
 	return nil, fmt.Errorf("no other policy than the one in force is kept for %s", at.devs[0])
 }
 
-// again is a policy that was in force on its way to be so again.
+// again prepares an earlier policy to be put in force once more.
 func (e *env) again(was *past.Policy, f *upFlags) (*bringing, error) {
 	src := &cli.Source{Path: was.Name(), Text: was.Source}
 	pr := &cli.Parsed{Src: src}

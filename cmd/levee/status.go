@@ -118,7 +118,7 @@ func (e *env) status(f *statusFlags) error {
 	return err
 }
 
-// readStatus is what runs where now.
+// readStatus returns what runs where now.
 func (e *env) readStatus(f *statusFlags) (*status.Report, error) {
 	rep, notes, err := status.Look(context.Background(), f.dev, f.all)
 	e.notes(notes)

@@ -40,7 +40,7 @@ func (e *env) watchStatus(cmd *cobra.Command, f *statusFlags) error {
 	return nil
 }
 
-// every is the time between two readings.
+// every returns the time between two readings.
 func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
 	every, err := cli.ParseDuration(f.interval)
 	if err != nil {

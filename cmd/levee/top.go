@@ -73,7 +73,7 @@ func (e *env) snapshot(f *statusFlags) (top.Snapshot, error) {
 	return now, nil
 }
 
-// shownService is a service with its policy, which stands behind the interfaces.
+// shownService returns a service with its policy, which stands behind the interfaces.
 func (e *env) shownService(s *status.Service) top.Interface {
 	shown := top.Interface{
 		Name:   "service " + s.Service,
@@ -88,7 +88,7 @@ func (e *env) shownService(s *status.Service) top.Interface {
 	return shown
 }
 
-// shownRules are the rules that have something to show.
+// shownRules returns the rules that have something to show.
 func shownRules(rules []status.Rule) (out []top.Rule) {
 	for _, r := range rules {
 		if !r.Quiet() {
@@ -99,7 +99,7 @@ func shownRules(rules []status.Rule) (out []top.Rule) {
 	return out
 }
 
-// memories are the things that a policy remembers.
+// memories returns the things that a policy remembers.
 func memories(s *status.Interface) (out []top.Memory) {
 	add := func(name string, live int, format string, args ...any) {
 		out = append(out, top.Memory{Name: name, Live: uint64(max(0, live)),

@@ -207,7 +207,7 @@ type bringing struct {
 	changes  *region.Told // against the policy before, nil if there was none
 }
 
-// policy is nil where it has errors.
+// policy returns nil where it has errors.
 func (b *bringing) policy() *policy.Policy {
 	if b.parsed == nil {
 		return nil
@@ -215,7 +215,7 @@ func (b *bringing) policy() *policy.Policy {
 	return b.parsed.Policy
 }
 
-// name is the policy as messages call it.
+// name returns the policy as messages call it.
 func (b *bringing) name() string {
 	if p := b.policy(); p != nil {
 		return p.File
@@ -223,7 +223,7 @@ func (b *bringing) name() string {
 	return diag.Base(b.opts.PolicyPath)
 }
 
-// compiler is what compiles it.
+// compiler returns what compiles it.
 func (b *bringing) compiler() dataplane.CompileFunc {
 	if b.unusable != nil {
 		return dataplane.Unusable(b.unusable)
@@ -252,7 +252,7 @@ func (e *env) read(b *bringing) error {
 	return err
 }
 
-// prepare is an error for a policy that one of the interfaces cannot have, or may not, unless
+// prepare returns an error for a policy that one of the interfaces cannot have, or may not, unless
 // something else is to be in force then.
 func (e *env) prepare(b *bringing, devs []string) error {
 	if b.unusable == nil {
@@ -273,8 +273,8 @@ func (e *env) prepare(b *bringing, devs []string) error {
 	return nil
 }
 
-// allowed is an error for a policy that one of the interfaces cannot have, or may not; it adds what
-// may be put in force instead.
+// allowed returns an error for a policy that one of the interfaces cannot have, or may not; it adds
+// what may be put in force instead.
 func (e *env) allowed(b *bringing, devs []string) (err error) {
 	for _, dev := range devs {
 		if err := e.linkFor(b.parsed, dev); err != nil {
@@ -306,7 +306,7 @@ func (e *env) readAnew(b *bringing, dev string) (dataplane.UpOptions, dataplane.
 	return again.opts, again.compiler(), err
 }
 
-// absolute is the policy's path as status shows it, from whatever directory that is asked.
+// absolute returns the policy's path as status shows it, from whatever directory that is asked.
 func absolute(s *cli.Source) string {
 	if s.Path != cli.StdinName {
 		if abs, err := filepath.Abs(s.Path); err == nil {

@@ -280,7 +280,7 @@ func (e *env) watchDecisions(o tap.Deciding, p *watchPrinter) error {
 	return err
 }
 
-// nameOfRule is where a rule stands, and its label.
+// nameOfRule returns where a rule stands, and its label.
 func nameOfRule(c generation.SlotCounter) string {
 	switch {
 	case c.Rule == "":

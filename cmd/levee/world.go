@@ -22,7 +22,7 @@ type env struct {
 	sessions func(dev string) ([]session.Session, error)
 }
 
-// systemEnv is the environment of a real process.
+// systemEnv returns the environment of a real process.
 func systemEnv() *env {
 	return &env{
 		Env:        cli.System(),

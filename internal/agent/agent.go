@@ -254,7 +254,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 	}
 }
 
-// every is the time between two looks at sources and clocks.
+// every returns the time between two looks at sources and clocks.
 func (a *Agent) every() time.Duration {
 	watched := a.opts.Watchdog > 0 && a.opts.Watchdog < 4*idleEvery
 	if len(a.sources) > 0 || len(a.lists) > 0 || watched {

@@ -41,8 +41,8 @@ type Held struct {
 	Removed []string  `json:"removed"`
 }
 
-// difference is what a list would change, without entries that are refused in any case, and whether
-// that waits, as it is more than a part of what there was.
+// difference returns what a list would change, without entries that are refused in any case, and
+// whether that waits, as it is more than a part of what there was.
 func difference(protected *enforce.Protected, r *feed.Result, leases map[ledger.Entry]time.Time,
 	part float64) *held {
 	h := &held{since: time.Now(), list: r.List, state: r.State}
@@ -135,7 +135,7 @@ func ofRegistry(e ledger.Entry) bool {
 	return err == nil && p.Name.Registry()
 }
 
-// prefixesOf are the prefixes among entries.
+// prefixesOf returns the prefixes among entries.
 func prefixesOf(of ...[]ledger.Entry) []netip.Prefix {
 	n := 0
 	for _, some := range of {
@@ -152,8 +152,8 @@ func prefixesOf(of ...[]ledger.Entry) []netip.Prefix {
 	return out
 }
 
-// wide is a new prefix of public addresses, wider than any that the list had and too wide to be
-// taken unseen.
+// wide returns a new prefix of public addresses, wider than any that the list had and too wide to
+// be taken unseen.
 func (h *held) wide(leases map[ledger.Entry]time.Time) (netip.Prefix, bool) {
 	most := widest
 	for _, p := range prefixesOf(slices.Collect(maps.Keys(leases))) {
@@ -169,7 +169,7 @@ func (h *held) wide(leases map[ledger.Entry]time.Time) (netip.Prefix, bool) {
 	return added[i], true
 }
 
-// familyOf is 0 for IPv4, 1 for IPv6.
+// familyOf returns 0 for IPv4, 1 for IPv6.
 func familyOf(p netip.Prefix) int {
 	if p.Addr().Is6() {
 		return 1

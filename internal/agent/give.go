@@ -38,7 +38,7 @@ type ending struct {
 
 func (e ending) compare(o ending) int { return e.entry.Compare(o.entry) }
 
-// endings are those of entries, in their order.
+// endings returns the endings of entries, in their order.
 func endings(of map[ledger.Entry]time.Time) []ending {
 	out := make([]ending, 0, len(of))
 	for p, end := range of {
@@ -109,7 +109,7 @@ func (a *Agent) give(ctx context.Context, c *claim) (out given, err error) {
 	return out, err
 }
 
-// leasesOf are the ends of an origin's leases in a set, asked for from outside the loop.
+// leasesOf returns the ends of an origin's leases in a set, asked for from outside the loop.
 func (a *Agent) leasesOf(ctx context.Context, set, origin string) (
 	map[ledger.Entry]time.Time, error) {
 	out := map[ledger.Entry]time.Time{}
@@ -260,7 +260,7 @@ type leased struct {
 	until time.Time // then
 }
 
-// leasedOf is what the ledger has of entries, for the origin of a claim.
+// leasedOf returns what the ledger has of entries, for the origin of a claim.
 func (a *Agent) leasedOf(c *claim, entries []ledger.Entry) ([]leased, error) {
 	out := make([]leased, len(entries))
 	return out, a.ledger.Entries(c.set, entries, func(i int, l ledger.Lease) {

@@ -21,7 +21,8 @@ import (
 	"levee/internal/quantity"
 )
 
-// leaseSet is the dynamic set of addresses or names of a name, of the policies that are followed.
+// leaseSet returns the dynamic set of addresses or names of a name, of the policies that are
+// followed.
 func (a *Agent) leaseSet(name string) (*policy.Set, error) {
 	for _, p := range a.policies {
 		for _, s := range p.Sets {
@@ -118,7 +119,7 @@ func (a *Agent) lease(ctx context.Context, name string, some []ledger.Entry, ori
 	return errors.Join(err, undone)
 }
 
-// fresh are the entries of a set that an origin does not lease.
+// fresh returns the entries of a set that an origin does not lease.
 func (a *Agent) fresh(set, origin string, some []ledger.Entry) (map[ledger.Entry]bool, error) {
 	out := make(map[ledger.Entry]bool, len(some))
 	for _, p := range some {

@@ -115,7 +115,7 @@ const (
 // userAgent is what servers of lists are told, before the version.
 const userAgent = "levee/"
 
-// wait is how long until a list is read again, after so many failures.
+// wait returns how long until a list is read again, after so many failures.
 func wait(every time.Duration, failures int, asked time.Duration) time.Duration {
 	if failures > 0 {
 		every = min(every, firstRetry<<min(failures-1, 20))
@@ -154,7 +154,8 @@ type noted struct {
 	Entries int `json:"entries"`
 }
 
-// listPosition is what the ledger calls what it notes of a list: another place or form begins anew.
+// listPosition returns what the ledger calls what it notes of a list: another place or form begins
+// anew.
 func listPosition(l *policy.List) string { return "list " + l.Text }
 
 // feedState is by what a server knows that the list has not changed. Where the ledger holds less
@@ -178,7 +179,7 @@ func (a *Agent) stateOf(ctx context.Context, l *lister, leases int) feed.State {
 	return n.State
 }
 
-// leased are the leases of a list that have not ended.
+// leased returns the leases of a list that have not ended.
 func (a *Agent) leased(ctx context.Context, l *lister) (map[ledger.Entry]time.Time, error) {
 	all, err := a.leasesOf(ctx, l.Set.Name, l.Name)
 	now := time.Now()
@@ -460,7 +461,7 @@ type Accepted struct {
 	Refused int    `json:"refused" doc:"Entries about addresses or names that no list may have."`
 }
 
-// named is the list of a source.
+// named returns the list of a source.
 func (a *Agent) named(name string) (*lister, error) {
 	for _, l := range a.lists {
 		if l.Name == name {

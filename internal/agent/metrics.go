@@ -18,8 +18,8 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// metricsRoute is what monitoring reads: of the data plane and of the agent. It answers one request
-// at a time: to ask is cheap, to read all counters is not.
+// metricsRoute returns what monitoring reads: of the data plane and of the agent. It answers one
+// request at a time: to ask is cheap, to read all counters is not.
 func (a *Agent) metricsRoute(s **api.Server) api.Route {
 	var one sync.Mutex
 	return api.Raw("/metrics", api.Viewer,
@@ -56,7 +56,7 @@ func (a *Agent) metrics(ctx context.Context, s *api.Server) (all []openmetrics.F
 	return append(append(all, requests(s.Requests())), process()...), nil
 }
 
-// families are the metrics of an agent's status.
+// families returns the metrics of an agent's status.
 func (s *Status) families() []openmetrics.Family {
 	one := func(v float64) []openmetrics.Sample { return []openmetrics.Sample{{Value: v}} }
 	all := []openmetrics.Family{
@@ -90,7 +90,7 @@ func (s *Status) families() []openmetrics.Family {
 	return append(all, s.listFamilies()...)
 }
 
-// partFamilies are the metrics of the agent's parts.
+// partFamilies returns the metrics of the agent's parts.
 func (s *Status) partFamilies() []openmetrics.Family {
 	works := openmetrics.Family{Name: "levee_agent_part_works",
 		Help: "1 if the part works, 0 if it fails or waits."}
@@ -118,7 +118,7 @@ func (s *Status) partFamilies() []openmetrics.Family {
 	return []openmetrics.Family{works, fails, since, last, failures}
 }
 
-// listFamilies are the metrics of feeds, bouncers and names.
+// listFamilies returns the metrics of feeds, bouncers and names.
 func (s *Status) listFamilies() []openmetrics.Family {
 	entries := openmetrics.Family{Name: "levee_list_entries", Unit: "entries",
 		Help: "Entries of the list at its last reading."}
@@ -242,7 +242,7 @@ func unixSeconds(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// requests are the answers of the API.
+// requests returns the answers of the API.
 func requests(all map[api.Answered]uint64) openmetrics.Family {
 	f := openmetrics.Family{Name: "levee_api_requests", Unit: "requests", Type: openmetrics.Counter,
 		Help: "Requests to the API, by route and status."}
@@ -258,7 +258,7 @@ func requests(all map[api.Answered]uint64) openmetrics.Family {
 	return f
 }
 
-// process are what the agent itself takes, under the names that Prometheus' own libraries give
+// process returns what the agent itself takes, under the names that Prometheus' own libraries give
 // (proc_pid_stat(5)).
 func process() []openmetrics.Family {
 	text, err := os.ReadFile("/proc/self/stat")

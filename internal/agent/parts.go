@@ -12,8 +12,8 @@ import (
 	"levee/internal/host/access"
 )
 
-// NewParts is the register of an agent's parts. What fails is told as an alarm, in the log and to
-// those who watch, once, and told to be over when it works again.
+// NewParts returns the register of an agent's parts. What fails is told as an alarm, in the log and
+// to those who watch, once, and told to be over when it works again.
 func NewParts(hub *pubsub.Hub, log func(format string, args ...any)) *part.Register {
 	return part.NewRegister(func(c part.Change, s part.Status) {
 		e := pubsub.Event{Kind: pubsub.Recovered, Text: s.Title() + " works again", Part: s.Title()}
@@ -139,7 +139,7 @@ func (a *Agent) wrote(err error) error {
 	return err
 }
 
-// alarms are what somebody should look at: what has happened, and the parts that do not work.
+// alarms returns what somebody should look at: what has happened, and the parts that do not work.
 func (a *Agent) alarms(parts []part.Status) []Alarm {
 	out := append([]Alarm{}, a.status.Alarms...)
 	for _, p := range part.Failing(parts) {

@@ -77,7 +77,7 @@ type Withdrawn struct {
 	Wider     []string `json:"wider,omitempty" doc:"Leased prefixes that stay and hold an entry that was named; at most 8."`
 }
 
-// routes are those of the agent itself.
+// routes returns the routes of the agent itself.
 func (a *Agent) routes() []api.Route {
 	return append(a.setRoutes(),
 		api.Get("/api/v1/status", api.Viewer,

@@ -176,11 +176,11 @@ func adviseList(err error) error {
 	return part.Do(err, "mend that file; it is read again within a second")
 }
 
-// positionName is what the ledger calls the position of a source: another path begins anew.
+// positionName returns what the ledger calls the position of a source: another path begins anew.
 func positionName(s *policy.Source) string { return s.Name + " " + s.Place.At }
 
-// newestName is what the ledger calls the time of the newest event of a source, after which what is
-// read again is new.
+// newestName returns what the ledger calls the time of the newest event of a source, after which
+// what is read again is new.
 func newestName(s *policy.Source) string { return "newest " + positionName(s) }
 
 // poll reads what has come, and leases what it means; more says that there are other events.
@@ -471,12 +471,12 @@ func (a *Agent) refuse(k batchKey, why string) {
 	a.status.Refusals = a.status.Refusals[max(0, len(a.status.Refusals)-maxRefusals):]
 }
 
-// entryOf is what is leased as an entry of a set.
+// entryOf returns what is leased as an entry of a set.
 func entryOf(e ledger.Entry, lease time.Duration) sets.Entry {
 	return sets.Entry{Prefix: e.Prefix, Name: e.Name, Lease: lease}
 }
 
-// leasedAs is an entry of a set as it is leased.
+// leasedAs returns an entry of a set as it is leased.
 func leasedAs(e sets.Entry) ledger.Entry { return ledger.Entry{Prefix: e.Prefix, Name: e.Name} }
 
 // refuses says why an entry may not be one, "" if it may.

@@ -155,7 +155,7 @@ type Listed struct {
 	LeaseSeconds float64 `json:"lease_seconds"`
 }
 
-// newListed is a lease as it is listed.
+// newListed returns a lease as it is listed.
 func newListed(of *ledger.Lease, now time.Time) Listed {
 	e := Listed{Set: of.Set, Entry: of.Entry.String(), Origin: of.Origin, Since: of.Since}
 	if !of.Until.IsZero() {
@@ -164,7 +164,7 @@ func newListed(of *ledger.Lease, now time.Time) Listed {
 	return e
 }
 
-// List are the chosen leases that have not ended.
+// List returns the chosen leases that have not ended.
 func List(l *ledger.Ledger, f *Filter) ([]Listed, error) {
 	out := []Listed{}
 	now := time.Now()
@@ -177,7 +177,7 @@ func List(l *ledger.Ledger, f *Filter) ([]Listed, error) {
 	return out, err
 }
 
-// current is the status now.
+// current returns the status now.
 func (a *Agent) current() Status {
 	s := a.status
 	switch {

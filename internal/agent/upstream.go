@@ -26,8 +26,8 @@ type relied struct {
 	until time.Time
 }
 
-// servers are those on whom the machine and the agent rely: what cannot be read is told, and the
-// rest is kept.
+// servers returns those on whom the machine and the agent rely: what cannot be read is told, and
+// the rest is kept.
 func (a *Agent) servers() (*upstream.Servers, error) {
 	s := upstream.New()
 	if a.opts.Upstream != nil {

@@ -65,7 +65,7 @@ func (x *Observer) Read() calibration.Reading {
 	return r
 }
 
-// Conditions are those of all readings.
+// Conditions returns the conditions of all readings.
 func (x *Observer) Conditions() *Conditions { return ConditionsOf(x.All) }
 
 // Write writes the report of rounds for a person: the conditions, if there are any, and what print
@@ -83,7 +83,7 @@ func (c *Conditions) Write(w io.Writer, h *Head, print func(*Text)) error {
 	return t.End(w, h)
 }
 
-// Cell is the load in a table.
+// Cell returns the load in a table.
 func (c *Conditions) Cell() string {
 	if c == nil {
 		return "-"
@@ -108,8 +108,9 @@ func (c *Conditions) Set(d *report.Document) {
 	}
 }
 
-// KernelMemory is what the kernel uses for itself, in bytes: unreclaimable slabs, virtual mappings
-// and data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of them.
+// KernelMemory returns what the kernel uses for itself, in bytes: unreclaimable slabs, virtual
+// mappings and data of each CPU (/proc/meminfo). What maps, sets and rules are made of is in one of
+// them.
 func KernelMemory() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

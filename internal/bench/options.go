@@ -62,7 +62,7 @@ func (o *Options) Complete(u Usual) error {
 	return nil
 }
 
-// short is a duration without the zero units that Go prints: 1m, not 1m0s.
+// short returns a duration without the zero units that Go prints: 1m, not 1m0s.
 func short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -113,7 +113,7 @@ func (t *Text) End(w io.Writer, h *Head) error {
 	return err
 }
 
-// Nanos is a time with three digits.
+// Nanos returns a time with three digits.
 func Nanos(ns float64) string {
 	switch {
 	case ns <= 0:
@@ -128,7 +128,7 @@ func Nanos(ns float64) string {
 	return fmt.Sprintf("%.3g s", ns/1e9)
 }
 
-// Size is bytes with three digits.
+// Size returns bytes with three digits.
 func Size(n int64) string {
 	switch {
 	case n < 100<<10:

@@ -30,8 +30,8 @@ func Interrupted(ctx context.Context) error {
 	return nil
 }
 
-// Ended is how a measurement ends that has come to err: the report of one that ctx has ended says
-// so and is handed over with the error, another error leaves none.
+// Ended returns how a measurement ends that has come to err: the report of one that ctx has ended
+// says so and is handed over with the error, another error leaves none.
 func Ended[R any](ctx context.Context, r *R, h *Head, err error) (*R, error) {
 	if err == nil {
 		return r, nil
@@ -49,8 +49,8 @@ type Figure struct {
 	Interval [2]float64 `json:"interval"`
 }
 
-// FigureOf is the figure of rounds, nil of none. Of fewer than MinRounds the interval is from the
-// least to the most, for JSON has no infinity.
+// FigureOf returns the figure of rounds, nil of none. Of fewer than MinRounds the interval is from
+// the least to the most, for JSON has no infinity.
 func FigureOf(values []float64) *Figure {
 	if len(values) == 0 {
 		return nil

@@ -48,7 +48,7 @@ func Offered(words func(*cobra.Command) []string) cobra.CompletionFunc {
 	}
 }
 
-// devices are the interfaces of this network namespace.
+// devices returns the interfaces of this network namespace.
 func devices(*cobra.Command) []string {
 	entries, _ := os.ReadDir("/sys/class/net")
 	var names []string

@@ -59,7 +59,7 @@ func (o *Output) Write(p []byte) (int, error) {
 // Buffered returns a writer for much output; the caller flushes it.
 func (o *Output) Buffered() *bufio.Writer { return bufio.NewWriterSize(o, 1<<16) }
 
-// System is the environment of a real process.
+// System returns the environment of a real process.
 func System() *Env {
 	return &Env{
 		Args:    os.Args[1:],

@@ -83,7 +83,7 @@ func (e *Env) Sayf(format string, args ...any) {
 	fmt.Fprintf(e.Stderr, "levee: %s\n", diag.Escaped(fmt.Sprintf(format, args...)))
 }
 
-// message is an error as a person reads it. What Go calls a canceled context was a signal.
+// message returns an error as a person reads it. What Go calls a canceled context was a signal.
 func message(err error) string {
 	text := strings.TrimRight(err.Error(), "\n")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -99,7 +99,8 @@ func message(err error) string {
 	return text
 }
 
-// StatusOf is the exit status of an error, also of one that comes from deeper down without one.
+// StatusOf returns the exit status of an error, also of one that comes from deeper down without
+// one.
 func StatusOf(err error) int {
 	var ee *ExitError
 	switch {
@@ -150,8 +151,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usagef(cmd, "%s", err)
 }
 
-// wrongValue is a value that a flag does not take, and what it takes: pflag's own text is that of
-// strconv.
+// wrongValue returns a sentence that names a wrong value of a flag and what the flag takes. The
+// text of pflag is the one of strconv.
 func wrongValue(e *pflag.InvalidValueError) string {
 	wanted := map[string]string{
 		"bool": "true or false",
@@ -169,7 +170,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	return fmt.Sprintf("%q: write %s", e.GetValue(), wanted)
 }
 
-// TypeOf is the type of a flag's value as pflag calls it.
+// TypeOf returns the type of a flag's value as pflag calls it.
 func TypeOf(v pflag.Value) string {
 	if n, ok := v.(NamedValue); ok {
 		v = n.Value

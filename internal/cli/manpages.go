@@ -42,8 +42,8 @@ func eachPage(cmd *cobra.Command, write func(name, text string) error) error {
 	return nil
 }
 
-// manPage is the help of a command in the language of man(7). There is no date: the same help is
-// the same page.
+// manPage returns the help of a command in the language of man(7). There is no date: the same help
+// is the same page.
 func manPage(name string, cmd *cobra.Command) string {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }

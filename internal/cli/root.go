@@ -106,7 +106,7 @@ func newHelp(e *Env, root *cobra.Command) *cobra.Command {
 	}
 }
 
-// Noun is a command that has others below it, and does nothing by itself.
+// Noun returns a command that has others below it, and does nothing by itself.
 func Noun(use, short, long, example string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: cobra.ArbitraryArgs,

@@ -24,7 +24,7 @@ type Source struct {
 	Text []byte
 }
 
-// Title is the file as diagnostics and verdicts name it.
+// Title returns the file as diagnostics and verdicts name it.
 func (s *Source) Title() string {
 	if s.Path == StdinName {
 		return StdinTitle
@@ -32,7 +32,7 @@ func (s *Source) Title() string {
 	return diag.Quoted(s.Path)
 }
 
-// Name is the file as JSON has it, which escapes by itself.
+// Name returns the file as JSON has it, which escapes by itself.
 func (s *Source) Name() string {
 	if s.Path == StdinName {
 		return StdinTitle

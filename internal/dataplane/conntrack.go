@@ -129,8 +129,8 @@ func (u *up) leads(h *netlink.Handle, a netip.Addr) bool {
 	return leads
 }
 
-// statesOf are two states of a connection: for packets that come in the way of its first one, and
-// for those that come in the way of the answers. 0 is none. A side that has only sent has none,
+// statesOf returns two states of a connection: for packets that come in the way of its first one,
+// and for those that come in the way of the answers. 0 is none. A side that has only sent has none,
 // since anybody can send. UDP belongs to the near side only if that has begun.
 func statesOf(t *conntrack.Entry) [2]uint32 {
 	assured := t.Status&conntrack.Assured != 0

@@ -12,8 +12,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// unfit is an error for a way of attaching at which the policy would not judge rightly. Whoever has
-// asked for the mode has seen to it, but where nothing could be judged.
+// unfit returns an error for a way of attaching at which the policy would not judge rightly.
+// Whoever has asked for the mode has seen to it, but where nothing could be judged.
 func (u *up) unfit(t attach.Try, p *codegen.Program) error {
 	asked := u.Mode == t.Mode || u.at != nil && u.at.Current().Asked
 	l, err := netlink.LinkByName(u.dev.Name)
@@ -28,8 +28,8 @@ func (u *up) unfit(t attach.Try, p *codegen.Program) error {
 	return attach.Misfit(l, c, t.Mode, attach.NeedsOf(p), asked)
 }
 
-// egress is how the programs of a policy are attached at egress: beside a policy of TCX and by TCX
-// where the kernel has it, else by filters of tc.
+// egress returns how the programs of a policy are attached at egress: beside a policy of TCX and by
+// TCX where the kernel has it, else by filters of tc.
 func (u *up) egress(m store.Mode) (store.Mode, error) {
 	switch {
 	case m.AtTC():
@@ -87,8 +87,8 @@ func (u *up) linkOthers(st *staged, p *codegen.Program) error {
 	return nil
 }
 
-// judgeOf is a compiled policy without the programs that do not judge: its variant with a deadline
-// has those of the plain one beside it.
+// judgeOf returns a compiled policy without the programs that do not judge: its variant with a
+// deadline has those of the plain one beside it.
 func judgeOf(p *codegen.Program) *codegen.Program {
 	judge := *p
 	judge.Spec = p.Spec.Copy()

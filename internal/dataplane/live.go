@@ -140,7 +140,7 @@ func LiveDown(ctx context.Context, dev string) error {
 	})
 }
 
-// findLive is the attachment on dev, and its generation with live rules.
+// findLive returns the attachment on dev, and its generation with live rules.
 func findLive(s *store.Store, dev string) (*attach.Attachment, *store.Description, error) {
 	a, err := generation.Find(s, dev)
 	if err != nil {

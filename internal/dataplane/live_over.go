@@ -134,7 +134,7 @@ func (u *up) bringLive(st *staged, t attach.Try) error {
 	return nil
 }
 
-// over is the attachment as it will be when what is staged is in force.
+// over returns the attachment as it will be when what is staged is in force.
 func (u *up) over(st *staged) *attach.Attachment {
 	at := *u.at
 	at.Generations = maps.Clone(at.Generations)
@@ -146,7 +146,7 @@ func (u *up) over(st *staged) *attach.Attachment {
 	return &at
 }
 
-// judges is what gets the traffic: the policy with live rules, if there are any.
+// judges returns what gets the traffic: the policy with live rules, if there are any.
 func (st *staged) judges() *staged {
 	if st.live != nil {
 		return st.live

@@ -66,7 +66,7 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 // programs that share a hook by a dispatcher go nowhere alone.
 func noOtherHook(g *store.Description) bool { return g.Mode.AtTC() || g.Joined }
 
-// movable is the policy in force on an interface, without rules of the agent.
+// movable returns the policy in force on an interface, without rules of the agent.
 func movable(s *store.Store, dev string, still bool) (g struct {
 	*store.Description
 	key string

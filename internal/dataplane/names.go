@@ -38,7 +38,7 @@ func PolicyOf(dev string, program uint32) string {
 	return ""
 }
 
-// Exists is an error, in words, if an interface is not in this network namespace.
+// Exists returns an error, in words, if an interface is not in this network namespace.
 func Exists(dev string) error {
 	_, err := attach.FindDevice(dev)
 	return err

@@ -41,7 +41,7 @@ type beside struct {
 	since    time.Time
 }
 
-// shadowed is the shadow whose policy is being put in force, nil if it is another's.
+// shadowed returns the shadow whose policy is being put in force, nil if it is another's.
 func (u *up) shadowed() *store.Description {
 	if u.at == nil || u.beside != nil || u.staging() != nil {
 		return nil
@@ -53,7 +53,7 @@ func (u *up) shadowed() *store.Description {
 	return sh
 }
 
-// staging is the shadow that follows the policy that is being put in force, nil if none does.
+// staging returns the shadow that follows the policy that is being put in force, nil if none does.
 func (u *up) staging() *store.Description {
 	if u.at == nil || u.beside != nil {
 		return nil
@@ -239,7 +239,7 @@ func (u *up) stageBeside(of, before *store.Description) (_ *staged, err error) {
 	return st, u.adopt(st.desc.Maps, st.plain.Began)
 }
 
-// unasked are the cookies of a shadow.
+// unasked returns the cookies of a shadow.
 func unasked(d *store.Description) (out []string) {
 	for _, sl := range d.Slots {
 		if sl.Action == action.Cookie.String() {
@@ -249,7 +249,7 @@ func unasked(d *store.Description) (out []string) {
 	return out
 }
 
-// cookieRules are the cookies of a generation.
+// cookieRules returns the cookies of a generation.
 func cookieRules(d *store.Description) (out []string) {
 	for _, c := range d.Cookies {
 		out = append(out, generation.CounterOf(d, c.ID).Rule)

@@ -39,10 +39,10 @@ func (u *up) shareWith(ahead []*staged) {
 	}
 }
 
-// together is what interfaces have in common that will have this policy as one.
+// together returns what interfaces have in common that will have this policy as one.
 func (u *up) together() string { return attach.Together(u.dev.Netns, u.Names) }
 
-// indexes are those of the interfaces that the same command puts the policy on, as one.
+// indexes returns the indexes of the interfaces that the same command puts the policy on, as one.
 func (u *up) indexes() []int {
 	if u.group == nil {
 		u.group = []int{u.dev.Index}

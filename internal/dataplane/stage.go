@@ -386,7 +386,7 @@ func (u *up) pin(st *staged) error {
 	return pin(st.trial.Prog, store.PinTrial, store.SecretMode)
 }
 
-// arm is the program that takes over, with its deadline set when it is on trial.
+// arm returns the program that takes over, with its deadline set when it is on trial.
 func (st *staged) arm(confirm time.Duration) (*ebpf.Program, error) {
 	if st.trial == nil {
 		return st.plain.Prog, nil

@@ -66,7 +66,8 @@ type Fallback struct {
 	Past    *past.Policy // one that was in force; nil: what `on error` asks for
 }
 
-// Unusable is a policy that cannot be put in force on any machine, and so its fallbacks are.
+// Unusable returns a compiler that fails with err for every target, so that the fallbacks of a
+// policy are tried.
 func Unusable(err error) CompileFunc {
 	return func(codegen.Target) (*codegen.Program, error) { return nil, attach.Unable(err) }
 }
@@ -310,7 +311,7 @@ func (u *up) ways() (_ []attach.Try, err error) {
 	return ways, nil
 }
 
-// atTC is how a policy is attached at tc ingress.
+// atTC returns how a policy is attached at tc ingress.
 func (u *up) atTC() (store.Mode, error) {
 	if u.tc != "" {
 		return u.tc, nil
@@ -332,7 +333,7 @@ func (u *up) joining(mode store.Mode) ([]attach.Try, error) {
 	return attach.Tries(there, u.dev, there), nil
 }
 
-// fallback is the generation after a trial that is not confirmed: the last confirmed one, 0 if
+// fallback returns the generation after a trial that is not confirmed: the last confirmed one, 0 if
 // there is none.
 func (u *up) fallback() int {
 	if u.at == nil {

@@ -106,7 +106,7 @@ func line(path string) string {
 	return s
 }
 
-// version is the first line of what a program says about itself.
+// version returns the first line of what a program says about itself.
 func version(name string, args []string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -16,7 +16,7 @@ type Fact struct {
 // Frequency is the name of the fact that changes by itself.
 const Frequency = "Frequency"
 
-// String is the machine in one line.
+// String returns the machine in one line.
 func (m *Info) String() string {
 	var out []string
 	if m.CPU != "" {

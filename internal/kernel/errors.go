@@ -67,7 +67,7 @@ func (v *Verifier) Error() string {
 // Unwrap gives the cause and ErrRefused.
 func (v *Verifier) Unwrap() []error { return []error{ErrRefused, v.Cause} }
 
-// Log is the whole verifier log in err, or "".
+// Log returns the whole verifier log in err, or "".
 func Log(err error) string {
 	var v *Verifier
 	if errors.As(err, &v) {
@@ -209,8 +209,8 @@ func listed(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// capabilities are the effective ones of this thread. A file of /proc would be one of a thread that
-// may end while it is read.
+// capabilities returns the effective ones of this thread. A file of /proc would be one of a thread
+// that may end while it is read.
 func capabilities() (uint64, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

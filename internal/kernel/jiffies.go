@@ -44,10 +44,10 @@ var shared = sync.OnceValues(func() (*Clock, error) {
 	return newClock(read, Monotonic)
 })
 
-// JiffiesClock is the clock of this machine. It needs the right to load eBPF programs.
+// JiffiesClock returns the clock of this machine. It needs the right to load eBPF programs.
 func JiffiesClock() (*Clock, error) { return shared() }
 
-// Jiffies is the time now in jiffies and how many there are in a second.
+// Jiffies returns the time now in jiffies and how many there are in a second.
 func Jiffies() (now, hz uint64, err error) {
 	c, err := JiffiesClock()
 	if err != nil {
@@ -91,17 +91,18 @@ func newClock(read func() (sample, error), mono func() time.Duration) (*Clock, e
 	return &Clock{hz: hz, at: s.mono, ticks: s.ticks, sample: read, mono: mono}, nil
 }
 
-// ClockFrom is the clock of this machine by a reading that somebody else has taken since it was
-// booted: jiffies, how many there are in a second, and CLOCK_MONOTONIC then.
+// ClockFrom returns the clock of this machine by a reading that somebody else has taken since it
+// was booted: jiffies, how many there are in a second, and CLOCK_MONOTONIC then.
 func ClockFrom(ticks, hz uint64, at time.Duration) *Clock {
 	none := func() (sample, error) { return sample{}, errors.New("no right to read the clock") }
 	return &Clock{hz: hz, at: at, ticks: ticks, sample: none, mono: Monotonic}
 }
 
-// HZ is the number of jiffies in a second.
+// HZ returns the number of jiffies in a second.
 func (c *Clock) HZ() uint64 { return c.hz }
 
-// Now is the time in jiffies. It never goes back, and is at most one jiffy behind the kernel's.
+// Now returns the time in jiffies. It never goes back, and is at most one jiffy behind the
+// kernel's.
 func (c *Clock) Now() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,16 +121,16 @@ func (c *Clock) Now() uint64 {
 // lease does not end.
 func (c *Clock) Expiry(d time.Duration) uint64 { return c.Now() + c.Ticks(d) }
 
-// Ticks is how many jiffies after now, whatever part of the present one has passed, d has passed
-// too.
+// Ticks returns how many jiffies after now, whatever part of the present one has passed, d has
+// passed too.
 func (c *Clock) Ticks(d time.Duration) uint64 {
 	d = max(d, 0)
 	seconds, rest := uint64(d/time.Second), uint64(d%time.Second)
 	return 1 + seconds*c.hz + (rest*c.hz+uint64(time.Second)-1)/uint64(time.Second)
 }
 
-// Remaining is how long a lease still lasts; 0 if it has ended. A lease without end (expires 0) has
-// the longest Duration.
+// Remaining returns how long a lease still lasts; 0 if it has ended. A lease without end (expires
+// 0) has the longest Duration.
 func (c *Clock) Remaining(expires uint64) time.Duration {
 	if expires == 0 {
 		return math.MaxInt64
@@ -146,7 +147,7 @@ func (c *Clock) Remaining(expires uint64) time.Duration {
 		time.Duration(left%c.hz)*time.Second/time.Duration(c.hz)
 }
 
-// rate is the number of jiffies in a second: the resolution of a coarse clock is a tick
+// rate returns the number of jiffies in a second: the resolution of a coarse clock is a tick
 // (KTIME_LOW_RES, include/linux/hrtimer_defs.h).
 func rate() (hz uint64, err error) {
 	var tick unix.Timespec

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is that of the machine, in bytes.
+// Memory returns the memory of the machine, in bytes.
 func Memory() (uint64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -11,7 +11,7 @@ import (
 // surprise.
 const Oldest = "6.1"
 
-// Release is the running kernel's, such as "6.1.0-56-amd64".
+// Release returns the running kernel's, such as "6.1.0-56-amd64".
 func Release() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -12,7 +12,7 @@ import (
 // whoever asks for it.
 func init() { nl.EnableErrorMessageReporting = true }
 
-// Words is what the kernel has said beside the number of an error of netlink, "" if nothing.
+// Words returns what the kernel has said beside the number of an error of netlink, "" if nothing.
 func Words(err error) string {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

@@ -43,13 +43,13 @@ const (
 // Key is a key that both sides have.
 type Key [KeyBytes]byte
 
-// NewKey is a random key.
+// NewKey returns a random key.
 func NewKey() (k Key) {
 	_, _ = rand.Read(k[:]) // which never fails
 	return k
 }
 
-// String is the key as its file has it: one line of base64 (RFC 4648).
+// String returns the key as its file has it: one line of base64 (RFC 4648).
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 // ParseKey reads what String gives.
@@ -122,8 +122,8 @@ type Gate struct {
 	gone time.Time // what was sent before it may have been forgotten
 }
 
-// NewGate is a gate that has taken nothing, from now on: what was sent before may have been taken
-// by another.
+// NewGate returns a gate that has taken nothing, from now on: what was sent before may have been
+// taken by another.
 func NewGate(k Key, now time.Time) *Gate {
 	return &Gate{key: k, from: now, seen: map[[nonceLen]byte]time.Time{}}
 }

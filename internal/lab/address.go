@@ -27,7 +27,7 @@ const forever = ^uint32(0)
 const ownFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 	unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 
-// detailsOf are what else there is of an address.
+// detailsOf returns what else there is of an address.
 func detailsOf(a *netlink.Addr) details {
 	d := details{Broadcast: a.Broadcast, Label: a.Label, Flags: a.Flags & ownFlags, Scope: a.Scope,
 		Valid: uint32(a.ValidLft), Preferred: uint32(a.PreferedLft)}
@@ -73,8 +73,8 @@ func sinceBoot() (int64, error) {
 	return t.Sec, err
 }
 
-// cookieOf is the number that no other network namespace has until the machine boots, which its
-// inode may have again; 0 before Linux 5.14. It is of the calling thread's.
+// cookieOf returns the number that no other network namespace has until the machine boots, which
+// its inode may have again; 0 before Linux 5.14. It is of the calling thread's.
 func cookieOf() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// SentButDropped is what a device of the calling thread's namespace dropped for want of room at its
-// peer, of live frames and of what sockets sent (veth_get_stats64, drivers/net/veth.c).
+// SentButDropped returns what a device of the calling thread's namespace dropped for want of room
+// at its peer, of live frames and of what sockets sent (veth_get_stats64, drivers/net/veth.c).
 func SentButDropped(device string) (uint64, error) {
 	link, err := netlink.LinkByName(device)
 	if err != nil {

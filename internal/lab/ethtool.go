@@ -88,7 +88,7 @@ func SendPlain(device string) error {
 	return nil
 }
 
-// changeable are the offloads that a lab sets, and whether they are on; without those that the
+// changeable returns the offloads that a lab sets, and whether they are on; without those that the
 // driver does not let anybody change.
 func changeable(e *ethtool.Ethtool, device string) (map[string]bool, error) {
 	all, err := e.FeaturesWithState(device)
@@ -106,7 +106,7 @@ func changeable(e *ethtool.Ethtool, device string) (map[string]bool, error) {
 	return out, nil
 }
 
-// ownFeatures are the offloads of a device that a lab sets, and whether they are on.
+// ownFeatures returns the offloads of a device that a lab sets, and whether they are on.
 func ownFeatures(device string) (features map[string]bool, err error) {
 	err = withEthtool(func(e *ethtool.Ethtool) error {
 		features, err = changeable(e, device)
@@ -118,7 +118,7 @@ func ownFeatures(device string) (features map[string]bool, err error) {
 	return features, nil
 }
 
-// channels is how many channels of a device both receive and send, 0 where it has none such.
+// channels returns how many channels of a device both receive and send, 0 where it has none such.
 func channels(device string) (n uint32, err error) {
 	err = withEthtool(func(e *ethtool.Ethtool) error {
 		c, err := e.GetChannels(device)

@@ -114,7 +114,7 @@ func insidePath(path string, f func() error) error {
 	return f()
 }
 
-// Here is a host that is the calling process itself, in its namespace, without devices.
+// Here returns a host that is the calling process itself, in its namespace, without devices.
 func Here() *Host { return &Host{Name: "this host", ctx: context.Background()} }
 
 // Command prepares a program that runs inside the namespace, as exec.CommandContext does. It is

@@ -65,9 +65,9 @@ const (
 	World  = "world"
 )
 
-// Standard is the topology of the demo and the measurements: one protected device (server eth0,
-// 198.18.0.1), and one host beyond it that holds the addresses of 16 clients and also transmits
-// the flood, so that both come in by the same device and queue.
+// Standard returns the topology of the demo and the measurements: one protected device (server
+// eth0, 198.18.0.1), and one host beyond it that holds the addresses of 16 clients and also
+// transmits the flood, so that both come in by the same device and queue.
 func Standard() Topology {
 	return Topology{
 		Pairs:       []Pair{{Inner: Server, Outer: World, Clients: 16}},

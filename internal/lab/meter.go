@@ -38,7 +38,7 @@ func (m *Meter) Close() {
 	m.stack.Close()
 }
 
-// Counters are those of the driver, as Counters has them.
+// Counters returns the counters of the driver, as Counters has them.
 func (m *Meter) Counters() (map[string]uint64, error) {
 	c, err := m.driver.Stats(m.device)
 	if err != nil {
@@ -47,7 +47,7 @@ func (m *Meter) Counters() (map[string]uint64, error) {
 	return c, nil
 }
 
-// SentButDropped is what SentButDropped says.
+// SentButDropped returns what SentButDropped says.
 func (m *Meter) SentButDropped() (uint64, error) {
 	link, err := m.stack.LinkByName(m.device)
 	if err != nil {

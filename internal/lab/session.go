@@ -75,8 +75,8 @@ func (l *loan) lower(path string) {
 	l.over()
 }
 
-// raisedBy is a note of a living process that has raised a session, besides one; nil if there is
-// none. The caller holds the lock.
+// raisedBy returns a note of a living process that has raised a session, besides one; nil if there
+// is none. The caller holds the lock.
 func raisedBy(session, besides string) *loan {
 	paths, _ := filepath.Glob(filepath.Join(dir(), "*"+loanSuffix)) // the pattern is right
 	for _, path := range paths {

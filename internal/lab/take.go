@@ -255,8 +255,9 @@ func was(link netlink.Link) (*taken, error) {
 	return t, err
 }
 
-// ownSysctls are those of a device of the calling thread's namespace that differ from a new one's,
-// by their paths. The secret of its addresses is not among them: the record is for all to read.
+// ownSysctls returns those of a device of the calling thread's namespace that differ from a new
+// one's, by their paths. The secret of its addresses is not among them: the record is for all to
+// read.
 func ownSysctls(device string) map[string]string {
 	out := map[string]string{}
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -350,8 +351,8 @@ func (d *Device) arrive() error {
 	})
 }
 
-// findNetns is a path of the network namespace with an inode and a cookie, "" if none is found. A
-// namespace that came later may have the inode of one that is gone. A cookie of 0 is any.
+// findNetns returns a path of the network namespace with an inode and a cookie, "" if none is
+// found. A namespace that came later may have the inode of one that is gone. A cookie of 0 is any.
 func findNetns(ino, cookie uint64) string {
 	paths := []string{"/proc/1/ns/net", "/proc/self/ns/net"}
 	for _, pattern := range []string{netnsDir + "/*", "/proc/[0-9]*/ns/net"} {

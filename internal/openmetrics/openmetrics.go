@@ -18,7 +18,7 @@ const (
 	Text               // of Prometheus, version 0.0.4
 )
 
-// ContentType is what HTTP calls the format.
+// ContentType returns what HTTP calls the format.
 func (f Format) ContentType() string {
 	if f == Text {
 		return "text/plain; version=0.0.4; charset=utf-8"

@@ -82,9 +82,9 @@ func (s Spec) ethernet() (b []byte, l Layout) {
 	return be16(b, s.EtherType), l
 }
 
-// carrier is the header of what carries IP, in front of something else: a session of PPPoE with the
-// protocol that sets it up (LCP, RFC 1661), or a label of MPLS that is the last one. A packet too
-// short for this header has none.
+// carrier returns the header of what carries IP, in front of something else: a session of PPPoE
+// with the protocol that sets it up (LCP, RFC 1661), or a label of MPLS that is the last one. A
+// packet too short for this header has none.
 func (s Spec) carrier() []byte {
 	var header []byte
 	switch s.EtherType {
@@ -99,7 +99,7 @@ func (s Spec) carrier() []byte {
 	return header
 }
 
-// arp is a request (RFC 826) from From for To.
+// arp returns a request (RFC 826) from From for To.
 func (s Spec) arp() []byte {
 	src := defaultSrcMAC
 	if s.EtherFrom != nil {
@@ -196,8 +196,8 @@ func (s Spec) appendIPv6(frame []byte, l *Layout) ([]byte, error) {
 	return append(append(append(frame, h...), ext...), l4...), nil
 }
 
-// header is the extension header with what follows it. Without a body it has eight bytes: a PadN
-// (RFC 8200 section 4.2), or a routing header of the experimental type 253 (RFC 4727) with no
+// header returns the extension header with what follows it. Without a body it has eight bytes: a
+// PadN (RFC 8200 section 4.2), or a routing header of the experimental type 253 (RFC 4727) with no
 // segments left.
 func (e Extension) header(next uint8) ([]byte, error) {
 	body := e.Body
@@ -249,9 +249,9 @@ func (s Spec) fill(b []byte, n int) []byte {
 	return b
 }
 
-// payload is the transport header and what follows, which bring the packet to Len; headers is the
-// number of bytes of IP in front of it, most the longest packet. It notes in l where they will be
-// behind frame.
+// payload returns the transport header and what follows, which bring the packet to Len; headers is
+// the number of bytes of IP in front of it, most the longest packet. It notes in l where they will
+// be behind frame.
 func (s Spec) payload(frame []byte, l *Layout, headers, most int) ([]byte, error) {
 	l.IP, l.Proto = len(frame), s.Protocol()
 	var h []byte
@@ -276,7 +276,7 @@ func (s Spec) payload(frame []byte, l *Layout, headers, most int) ([]byte, error
 	return b, nil
 }
 
-// transport is the header without lengths and checksums.
+// transport returns the header without lengths and checksums.
 func (s Spec) transport() []byte {
 	src, dst := uint16(defaultSrcPort), uint16(defaultDstPort)
 	if s.FromPort != nil {
@@ -308,8 +308,8 @@ func (s Spec) transport() []byte {
 	return nil
 }
 
-// icmp is an ICMP header in IPv4, an ICMPv6 header in IPv6, and nothing in the other family, where
-// the number is a protocol like any other.
+// icmp returns an ICMP header in IPv4, an ICMPv6 header in IPv6, and nothing in the other family,
+// where the number is a protocol like any other.
 func (s Spec) icmp() []byte {
 	typ := uint8(8) // echo request
 	if s.family() == IPv6 {
@@ -394,7 +394,7 @@ func partial(b []byte, acc uint32) uint32 {
 	return acc
 }
 
-// sum is the folded Internet checksum of b on top of acc, not complemented. acc may not exceed
+// sum returns the folded Internet checksum of b on top of acc, not complemented. acc may not exceed
 // what 65,575 bytes add up to, which 32 bits hold.
 func sum(b []byte, acc uint32) uint16 {
 	acc = partial(b, acc)

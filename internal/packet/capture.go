@@ -21,9 +21,9 @@ type Record struct {
 	Length int       // bytes of the frame on the wire, at least len(Data)
 }
 
-// Whole is the frame at its length on the wire. Where the capture's snap length has cut it, zero
-// bytes stand for what is missing: a policy never looks at payload, so the verdict is that of the
-// packet itself as long as the headers were captured. The cut frame alone would be judged as a
+// Whole returns the frame at its length on the wire. Where the capture's snap length has cut it,
+// zero bytes stand for what is missing: a policy never looks at payload, so the verdict is that of
+// the packet itself as long as the headers were captured. The cut frame alone would be judged as a
 // truncated packet, which it was not. buf is used if it is large enough; missing is the number of
 // zero bytes. A length above 262,144 is not believed, and the frame is returned as it is.
 func (r Record) Whole(buf []byte) (frame []byte, missing int) {

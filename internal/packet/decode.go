@@ -27,7 +27,7 @@ const (
 	FragmentOrphan
 )
 
-// Slot is the slot of a reason: its counter among those of a policy.
+// Slot returns the slot of a reason: its counter among those of a policy.
 func (m Malformed) Slot() int { return int(m) - 1 }
 
 // BesideOthers reports whether a fragment is found malformed beside others of its datagram only.

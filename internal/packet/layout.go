@@ -38,7 +38,8 @@ const (
 	inTCPOption
 )
 
-// base is where the layer begins, 0 where the frame has none; Ethernet is handled by the caller.
+// base returns where the layer begins, 0 where the frame has none; Ethernet is handled by the
+// caller.
 func (l *Layout) base(at layer) int {
 	if l.L4 > 0 {
 		switch {
@@ -140,8 +141,8 @@ var fields = map[string][]location{
 		{in: inDCCP, bit: 48, bits: 16}, {in: inSCTP, bit: 64, bits: 32}},
 }
 
-// FieldBits is the width of a field in bits, the widest where headers differ; 0 for a word that is
-// none.
+// FieldBits returns the width of a field in bits, the widest where headers differ; 0 for a word
+// that is none.
 func FieldBits(word string) int {
 	n := 0
 	for _, p := range fields[word] {
@@ -168,7 +169,8 @@ func (l *Layout) Locate(frame []byte, word string) (bit, bits int, ok bool) {
 	return 0, 0, false
 }
 
-// tcpOption is where the value of an option begins, 0 where there is none (RFC 9293 section 3.1).
+// tcpOption returns where the value of an option begins, 0 where there is none (RFC 9293 section
+// 3.1).
 func (l *Layout) tcpOption(frame []byte, kind uint8) int {
 	if l.base(inTCP) == 0 {
 		return 0
@@ -216,7 +218,7 @@ func (l *Layout) Seal(frame []byte, keepIP, keepL4 bool) {
 	}
 }
 
-// header4 is the length of the IPv4 header that was built, whatever its ihl says.
+// header4 returns the length of the IPv4 header that was built, whatever its ihl says.
 func (l *Layout) header4() int {
 	if l.L4 > 0 {
 		return l.L4 - l.IP
@@ -242,7 +244,8 @@ func (l *Layout) sealL4(frame []byte) {
 	binary.BigEndian.PutUint16(b[at:], c)
 }
 
-// pseudo is the sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1), 0 for ICMP.
+// pseudo returns the sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1), 0 for
+// ICMP.
 func (l *Layout) pseudo(frame []byte) uint32 {
 	if l.Proto == ProtoICMP {
 		return 0

@@ -30,7 +30,7 @@ func ParseLink(s string) (Link, error) {
 	return 0, fmt.Errorf("unknown link layer %q: it is %s or %s", s, Ethernet, L3)
 }
 
-// Header is how many bytes stand before the IP header of an untagged packet.
+// Header returns how many bytes stand before the IP header of an untagged packet.
 func (l Link) Header() int {
 	if l == L3 {
 		return 0
@@ -38,8 +38,8 @@ func (l Link) Header() int {
 	return etherHeader
 }
 
-// Carry is an Ethernet frame as a device of this link layer has it: for L3, without its Ethernet
-// header. The error is ErrNotL3.
+// Carry returns an Ethernet frame as a device of this link layer has it: for L3, without its
+// Ethernet header. The error is ErrNotL3.
 func (l Link) Carry(frame []byte) ([]byte, error) {
 	if l == Ethernet {
 		return frame, nil

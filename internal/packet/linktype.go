@@ -98,7 +98,7 @@ func fromLoopback(b []byte) ([]byte, error) {
 		family)
 }
 
-// cookedSource is the link-layer address of the sender, if it is an Ethernet address.
+// cookedSource returns the link-layer address of the sender, if it is an Ethernet address.
 func cookedSource(length uint16, addr []byte) (mac [6]byte) {
 	if length == 6 {
 		copy(mac[:], addr)

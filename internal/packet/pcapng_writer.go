@@ -155,7 +155,7 @@ func (n *NGWriter) Statistics(number int, at time.Time, received, dropped uint64
 	return n.block(blockStatistics, n.stamp(number, at), o)
 }
 
-// stamp is an interface and a time.
+// stamp returns an interface and a time.
 func (n *NGWriter) stamp(number int, at time.Time) []byte {
 	ns := uint64(at.UnixNano())
 	b := binary.LittleEndian.AppendUint32(nil, uint32(number))

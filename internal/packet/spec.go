@@ -136,14 +136,14 @@ func (s *Spec) SetEtherType(v uint16) {
 	}
 }
 
-// MAC is the Ethernet address of a number, the first octet highest.
+// MAC returns the Ethernet address of a number, the first octet highest.
 func MAC(v uint64) *[6]byte {
 	return &[6]byte{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8),
 		byte(v)}
 }
 
-// Protocol is the protocol that Build gives the packet: Proto if set, else TCP where flags, UDP
-// where a port and ICMP or ICMPv6 where a type is given, else 253 (RFC 3692).
+// Protocol returns the protocol that Build gives the packet: Proto if set, else TCP where flags,
+// UDP where a port and ICMP or ICMPv6 where a type is given, else 253 (RFC 3692).
 func (s Spec) Protocol() uint8 {
 	switch {
 	case s.Proto != nil:
@@ -160,7 +160,7 @@ func (s Spec) Protocol() uint8 {
 	return ProtoTesting
 }
 
-// Resolved is the family that Build gives the packet.
+// Resolved returns the family that Build gives the packet.
 func (s Spec) Resolved() Family { return s.family() }
 
 // family resolves AnyFamily by the addresses, then by a protocol that only IPv6 has.

@@ -71,10 +71,10 @@ func (p *Packet) Inner(frame []byte, in *Packet) bool {
 	return in.within(b[what.at:], what.kind, p.TransportOffset+what.at, cut)
 }
 
-// end is where the IP packet ends in a frame of n bytes.
+// end returns where the IP packet ends in a frame of n bytes.
 func (p *Packet) end(n int) int { return min(n, p.ipAt()+p.Len) }
 
-// ipAt is where the IP header begins.
+// ipAt returns where the IP header begins.
 func (p *Packet) ipAt() int { return p.NetworkOffset }
 
 // within decodes b, which begins at an offset of the frame.
@@ -101,8 +101,8 @@ func (p *Packet) within(b []byte, kind uint16, at int, cut bool) bool {
 	return true
 }
 
-// tooShort is what a tunnel's header is that does not end in the packet: nothing that anybody can
-// unpack, or, if fragments follow, malformed.
+// tooShort returns what a tunnel's header is that does not end in the packet: nothing that anybody
+// can unpack, or, if fragments follow, malformed.
 func tooShort(cut bool) (payload, Malformed) {
 	if cut {
 		return payload{}, TruncatedL4

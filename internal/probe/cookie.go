@@ -22,7 +22,7 @@ func (c *cookies) seal(number, try int) uint32 {
 	return uint32(c.at(uint64(number)<<tryBits | uint64(try)))
 }
 
-// open is what a sequence number seals; false if it is that of no run.
+// open returns what a sequence number seals; false if it is that of no run.
 func (c *cookies) open(seq uint32) (sealed, bool) {
 	v := c.back(uint64(seq))
 	n := sealed{int(v >> tryBits), int(v & (mostTries - 1))}
@@ -36,12 +36,12 @@ const (
 	portBits  = 12
 )
 
-// port is the source port of a try.
+// port returns the source port of a try.
 func (c *cookies) port(number, try int) uint16 {
 	return firstPort | uint16(c.key.hash(2<<40, uint64(number), uint64(try))&(1<<portBits-1))
 }
 
-// tag is what the payload of a probe begins with, where the service lets it.
+// tag returns what the payload of a probe begins with, where the service lets it.
 func (c *cookies) tag(number, try int) uint64 {
 	return c.key.hash(3<<40, uint64(number), uint64(try))
 }

@@ -46,7 +46,7 @@ func isICMP(proto uint8, six bool) bool {
 // synOptions are the maximum segment size that Ethernet has: what answers SYNs may look for it.
 var synOptions = []byte{2, 4, 1460 >> 8, 1460 & 0xff}
 
-// request is a probe of a service: a SYN, or a datagram.
+// request returns a probe of a service: a SYN, or a datagram.
 func (c *cookies) request(from, to netip.Addr, s Service, number, try int) packet.Spec {
 	spec := packet.Spec{From: from, To: to, Proto: &s.Proto, ToPort: &s.Port}
 	if s.Proto == packet.ProtoTCP {
@@ -58,8 +58,8 @@ func (c *cookies) request(from, to netip.Addr, s Service, number, try int) packe
 	return spec
 }
 
-// challenge is a packet that the witness has to see, in another form for each try: what is in front
-// of the target may drop some.
+// challenge returns a packet that the witness has to see, in another form for each try: what is in
+// front of the target may drop some.
 func (c *cookies) challenge(from, to netip.Addr, number, try int) packet.Spec {
 	spec := packet.Spec{From: from, To: to}
 	nonce := binary.BigEndian.AppendUint64(nil, c.tag(number, try))
@@ -83,8 +83,8 @@ func (c *cookies) challenge(from, to netip.Addr, number, try int) packet.Spec {
 // traceroute is a port on which nothing is expected to listen (traceroute(8)).
 const traceroute = 33434
 
-// datagram is what is sent to a UDP port: what its service answers, as far as that is not longer
-// than the question, with the tag where the answer repeats it. Else it is the tag.
+// datagram returns what is sent to a UDP port: what its service answers, as far as that is not
+// longer than the question, with the tag where the answer repeats it. Else it is the tag.
 func datagram(port uint16, tag uint64) []byte {
 	t := binary.BigEndian.AppendUint64(nil, tag)
 	switch port {
@@ -113,8 +113,8 @@ func build(s packet.Spec) (frame, ip []byte, err error) {
 	return frame, frame[packet.Ethernet.Header():], nil
 }
 
-// mark is what a packet is known by where it arrives, whatever NAT has done to its addresses and
-// ports; 0 if it has nothing of that.
+// mark returns what a packet is known by where it arrives, whatever NAT has done to its addresses
+// and ports; 0 if it has nothing of that.
 func (k Key) mark(ip []byte, p *packet.Packet) uint64 {
 	if !p.IsIP() || p.TransportOffset == 0 || p.TransportOffset > len(ip) || p.LaterFragment {
 		return 0

@@ -128,7 +128,7 @@ func ParseOwned(name, text string) (*Owned, diag.Diagnostics) {
 	return o, ds
 }
 
-// fieldsOf are the words of a line, those in quotes without them. A # begins a comment.
+// fieldsOf returns the words of a line, those in quotes without them. A # begins a comment.
 func fieldsOf(line string) (out []string, err error) {
 	for {
 		line = strings.TrimLeft(line, " \t\r\n")
@@ -212,7 +212,7 @@ func (o *Owned) meets(p *Prefix) error {
 	return nil
 }
 
-// count is how many addresses the prefixes have, or more than may be.
+// count returns how many addresses the prefixes have, or more than may be.
 func (o *Owned) count() (n int) {
 	for i := range o.Prefixes {
 		p := &o.Prefixes[i]
@@ -231,8 +231,8 @@ type Address struct {
 	Of *Prefix
 }
 
-// Addresses are those of the prefixes without the excluded ones, nor networks and broadcasts of
-// IPv4 (RFC 919), in order.
+// Addresses returns the addresses of the prefixes without the excluded ones, nor networks and
+// broadcasts of IPv4 (RFC 919), in order.
 func (o *Owned) Addresses() (out []Address) {
 	for i := range o.Prefixes {
 		p := &o.Prefixes[i]

@@ -44,7 +44,7 @@ func (p *permutation) f(i int, v uint64) uint64 {
 	return p.key.hash(p.round, uint64(i), v) & (1<<p.half - 1)
 }
 
-// at is where i, below n, goes.
+// at returns where i, below n, goes.
 func (p *permutation) at(i uint64) uint64 {
 	for {
 		l, r := i>>p.half, i&(1<<p.half-1)
@@ -57,7 +57,7 @@ func (p *permutation) at(i uint64) uint64 {
 	}
 }
 
-// back is what goes to i.
+// back returns what goes to i.
 func (p *permutation) back(i uint64) uint64 {
 	for {
 		l, r := i>>p.half, i&(1<<p.half-1)

@@ -75,7 +75,7 @@ type target struct {
 	to netip.Addr
 }
 
-// counts are how many numbers of each kind there are.
+// counts returns how many numbers of each kind there are.
 func (p *plan) counts() [4]int {
 	n := len(p.confirmed)
 	c := [4]int{len(p.addrs), n * len(p.services), len(p.canary), len(p.classes)}
@@ -89,7 +89,7 @@ func (p *plan) total() (n int) {
 	return n
 }
 
-// begin is the first number of a kind.
+// begin returns the first number of a kind.
 func (p *plan) begin(k kindOf) (n int) {
 	for i, c := range p.counts() {
 		if i < int(k) {
@@ -99,7 +99,7 @@ func (p *plan) begin(k kindOf) (n int) {
 	return n
 }
 
-// target is that of a number below the total.
+// target returns the target of a number below the total.
 func (p *plan) target(number int) target {
 	c := p.counts()
 	n := number
@@ -132,7 +132,8 @@ func asksTCP(services []Service) bool {
 	})
 }
 
-// Questions is how many services and canaries of so many addresses are asked for, without classes.
+// Questions returns how many services and canaries of so many addresses are asked for, without
+// classes.
 func (o *Options) Questions(addresses int) int {
 	each := len(o.Services)
 	if asksTCP(o.Services) {
@@ -202,7 +203,7 @@ func portsOf(of *policy.Policy) []field.Range {
 	return out
 }
 
-// spec is the packet of a number and try.
+// spec returns the packet of a number and try.
 func (p *plan) spec(number, try int) packet.Spec {
 	t := p.target(number)
 	from := p.from[six(t.to)]
@@ -222,7 +223,7 @@ func (p *plan) spec(number, try int) packet.Spec {
 	return p.request(from, t.to, t.Service, number, try)
 }
 
-// number is that of the probe that an answer is for.
+// number returns the number of the probe that an answer is for.
 func (p *plan) number(f *flow) (n sealed, ok bool) {
 	for _, seq := range f.seqs {
 		if n, ok = p.open(seq); ok && p.fits(n, f) {
@@ -257,7 +258,7 @@ func (p *plan) number(f *flow) (n sealed, ok bool) {
 	return n, false
 }
 
-// tryOf is the try of a class's probe whose port says it; else the first.
+// tryOf returns the try of a class's probe whose port says it; else the first.
 func (p *plan) tryOf(number int, f *flow) int {
 	for try := range mostTries {
 		if p.port(number, try) == f.from {
@@ -392,7 +393,7 @@ func (p *plan) classOf(r *region.Representative, of *policy.Policy, id string, f
 	return nil, "what a probe is known by has another rule decide"
 }
 
-// variants are a packet with what more is learned by, and as it was found: a SYN, which a host
+// variants returns a packet with what more is learned by, and as it was found: a SYN, which a host
 // answers by whether somebody listens, and a payload by which it is known behind NAT.
 func variants(s packet.Spec) []packet.Spec {
 	as, more := s, s
@@ -451,8 +452,8 @@ type Judged struct {
 	Verdict string `json:"verdict"` // pass, drop, answer or redirect
 }
 
-// predict is what a policy says of the first try of a probe as it arrives; nil if there is no such
-// packet.
+// predict returns what a policy says of the first try of a probe as it arrives; nil if there is no
+// such packet.
 func (p *plan) predict(of *policy.Policy, o *oracle.Evaluator, number int) *Judged {
 	s := p.spec(number, 0)
 	s.From = p.seenAs[six(s.To)]

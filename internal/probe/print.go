@@ -141,7 +141,7 @@ func (p *printer) classes(r *Report) {
 	}
 }
 
-// line is the three views in one line.
+// line returns the three views in one line.
 func (s *Seen) line() string {
 	return fmt.Sprintf("predicted %s; counted %s; observed %s", s.Predicted.words(),
 		s.Counted.words(), s.Observed)

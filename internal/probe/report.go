@@ -59,8 +59,8 @@ type Share struct {
 	Of   int `json:"of"`
 }
 
-// chance is that of so many tries all being lost. Laplace's rule of succession has few probes prove
-// little: without any it is one half a try.
+// chance returns the chance of so many tries all being lost. Laplace's rule of succession has few
+// probes prove little: without any it is one half a try.
 func (s Share) chance(tries int) float64 {
 	return math.Pow(float64(s.Lost+1)/float64(s.Of+2), float64(tries))
 }
@@ -231,7 +231,7 @@ func (r *reporter) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// loss is that of tries before one got through.
+// loss returns the loss of tries before one got through.
 func (r *run) loss() (l Loss) {
 	for n := range r.results {
 		res := &r.results[n]
@@ -261,7 +261,7 @@ func (r *run) loss() (l Loss) {
 	return l
 }
 
-// tries are how many of a probe were sent, and how many of these a witness saw.
+// tries returns how many of a probe were sent, and how many of these a witness saw.
 func (res *result) tries() (sent, seen int) {
 	for try := range mostTries {
 		sent += int(res.sent >> try & 1)
@@ -302,7 +302,7 @@ func (r *reporter) number(n int) {
 	}
 }
 
-// predicted is what the policy says of a probe as it was sent.
+// predicted returns what the policy says of a probe as it was sent.
 func (r *reporter) predicted(of *policy.Policy, n int) *Judged {
 	o := r.judges[of]
 	if o == nil || of.Remembers() {
@@ -312,7 +312,7 @@ func (r *reporter) predicted(of *policy.Policy, n int) *Judged {
 	return r.predict(of, o, n)
 }
 
-// observed is what came back, in words.
+// observed returns what came back, in words.
 func (r *reporter) observed(n int) string {
 	res := &r.results[n]
 	switch res.kind {
@@ -375,7 +375,7 @@ func (res *result) hostSays(t *target) bool {
 	return res.own && (six && kind == [2]uint8{4, 1} || !six && kind == [2]uint8{3, 2})
 }
 
-// state is what a service is, and why where that does not say itself.
+// state returns what a service is, and why where that does not say itself.
 func (r *reporter) state(n int, t *target, seen *Seen) (State, string) {
 	res := &r.results[n]
 	sent, saw := res.tries()
@@ -430,7 +430,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// accepted is what a port is that accepts a SYN.
+// accepted returns what a port is that accepts a SYN.
 func (r *reporter) accepted(n int, t *target, seen *Seen) (State, string) {
 	first := r.begin(aCanary) + r.confirmedAt(t.addr)*canaries
 	for k := range canaries {
@@ -534,7 +534,7 @@ func (r *reporter) otherRule(n int, seen *Seen, of *policy.Policy) (why string, 
 	return "the packet was changed on the way, or the policy replaced meanwhile", false
 }
 
-// runTime is what of a rule only run time knows, or "".
+// runTime returns what of a rule only run time knows, or "".
 func runTime(of *policy.Policy, id string) string {
 	slots := of.Slots()
 	i := slices.IndexFunc(slots, func(s policy.Slot) bool { return s.ID == id })

@@ -110,8 +110,8 @@ func setUp(fd int) error {
 		binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))})
 }
 
-// answersTo is a filter for ICMP, and for TCP and UDP to the ports from which probes leave: those
-// of most, and others that a policy asks for.
+// answersTo returns a filter for ICMP, and for TCP and UDP to the ports from which probes leave:
+// those of most, and others that a policy asks for.
 func answersTo(others []uint16) []bpf.Instruction {
 	// What is behind the load of a port in A.
 	take := []bpf.Instruction{}
@@ -169,7 +169,7 @@ func attachFilter(fd int, filter []bpf.Instruction) error {
 // read reads one packet. An error that is os.ErrClosed is the end.
 func (r *receiver) read(buf []byte) (int, error) { return r.file.Read(buf) }
 
-// lost is how many packets found no room.
+// lost returns how many packets found no room.
 func (r *receiver) lost() uint64 {
 	s, err := unix.GetsockoptTpacketStats(r.raw, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *receiver) lost() uint64 {
 
 func (r *receiver) close() { _ = r.file.Close() }
 
-// sourceTo is the address from which the kernel sends to another.
+// sourceTo returns the address from which the kernel sends to another.
 func sourceTo(to netip.Addr) (netip.Addr, error) {
 	ways, err := netlink.RouteGet(to.AsSlice())
 	if err == nil && len(ways) == 0 {

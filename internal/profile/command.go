@@ -32,7 +32,7 @@ The head of a profile says which floods it takes, what gets past it, what it cos
 clients and servers it was tried. A file of your own is named in quotes, relative to the policy:
 use "my-game.levee" port 7777.`
 
-// New is the command `levee profile`.
+// New returns the command `levee profile`.
 func New(e *cli.Env, choose func() judge.Choice) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile COMMAND",
@@ -129,7 +129,7 @@ func newShow(e *cli.Env) *cobra.Command {
 	}
 }
 
-// offered are the names that a shell may offer.
+// offered returns the names that a shell may offer.
 func offered(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return profiles.Names(), cobra.ShellCompDirectiveDefault
 }

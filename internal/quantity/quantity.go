@@ -22,8 +22,8 @@ var (
 	siSteps   = []step{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}, {1, ""}}
 )
 
-// Print is a value with its unit as people write it, four digits of it: 1.23 µs, 4.5 M packets/s,
-// 12 MiB.
+// Print returns a value with its unit as people write it, four digits of it: 1.23 µs, 4.5 M
+// packets/s, 12 MiB.
 func Print(v float64, unit string) string {
 	text := Short(v, unit)
 	if Scales(unit) || unit == "" {
@@ -38,7 +38,7 @@ func Scales(unit string) bool {
 	return isTime || unit == "bytes"
 }
 
-// Short is the same without the unit where that is on the axis already.
+// Short returns the same without the unit where that is on the axis already.
 func Short(v float64, unit string) string {
 	if size, ok := secondsOf[unit]; ok {
 		if v == 0 {

@@ -18,8 +18,8 @@ const shownChanges = 5
 // changesTime is how long a policy that is put in force is compared with the one before.
 const changesTime = 2 * time.Second
 
-// Changes are what can be said in a short time of the packets that a policy decides otherwise than
-// the one in force on an interface; nil where none is, or where it cannot be read.
+// Changes returns what can be said in a short time of the packets that a policy decides otherwise
+// than the one in force on an interface; nil where none is, or where it cannot be read.
 func Changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
 	ctx, cancel := context.WithTimeout(ctx, changesTime)
 	defer cancel()

@@ -49,7 +49,7 @@ type env struct {
 	inForce InForce
 }
 
-// NewDiff is the command `levee diff`.
+// NewDiff returns the command `levee diff`.
 func NewDiff(with *cli.Env, inForce InForce) *cobra.Command {
 	e := &env{with, inForce}
 	var f diffFlags
@@ -121,7 +121,7 @@ func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {
 	return err
 }
 
-// policyOf is the policy in a file, whose mistakes are printed.
+// policyOf returns the policy in a file, whose mistakes are printed.
 func (e *env) policyOf(file string) (*policy.Policy, error) {
 	pr, err := e.Parse(file)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *env) policyOf(file string) (*policy.Policy, error) {
 	return pr.Policy, nil
 }
 
-// policyInForce is the policy in force on an interface.
+// policyInForce returns the policy in force on an interface.
 func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, error) {
 	in, err := e.inForce(cmd, dev)
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *env) policyInForce(cmd *cobra.Command, dev string) (*policy.Policy, err
 	return p, nil
 }
 
-// judges is the policy by which packets are judged now: all of it, or what "on error" says.
+// judges returns the policy by which packets are judged now: all of it, or what "on error" says.
 func judges(in *inspect.InForce) (*policy.Policy, diag.Diagnostics) {
 	p, ds := in.Parse()
 	if p != nil && in.OnError != "" {

@@ -29,7 +29,7 @@ type queryFlags struct {
 	json bool
 }
 
-// NewQuery is the command `levee query`.
+// NewQuery returns the command `levee query`.
 func NewQuery(with *cli.Env, inForce InForce) *cobra.Command {
 	e := &env{with, inForce}
 	var f queryFlags

@@ -143,7 +143,7 @@ func steadiness(a, b *Chart) Steadiness {
 	return s
 }
 
-// agreement is a line for each order and each chart that is to be steady.
+// agreement returns a line for each order and each chart that is to be steady.
 func (c *Comparison) agreement() string {
 	var b strings.Builder
 	for _, o := range c.Orders {

@@ -140,7 +140,7 @@ type labelled struct {
 	Point
 }
 
-// bars are those of a chart by their labels, each in the order of the series.
+// bars returns the bars of a chart by their labels, each in the order of the series.
 func (c *Chart) bars() map[string][]labelled {
 	out := map[string][]labelled{}
 	for _, s := range c.Series {

@@ -328,7 +328,7 @@ func (d *Difference) hidden() string {
 	return "one of them is a bound on the side of the other"
 }
 
-// moved is the distance of the medians, the same for a rise and the fall that undoes it.
+// moved returns the distance of the medians, the same for a rise and the fall that undoes it.
 func (d *Difference) moved() float64 {
 	if d.Ratio > 0 {
 		return math.Abs(math.Log(d.Ratio))
@@ -374,8 +374,8 @@ func (c *Comparison) noteRounds(a, b *Document) {
 		"cannot be told among %d; %d rounds can", few, tested, need))
 }
 
-// smallestP is what the rank test says of n against n values that do not overlap at all: 2 / (2n
-// over n).
+// smallestP returns what the rank test says of n against n values that do not overlap at all: 2 /
+// (2n over n).
 func smallestP(n int) float64 {
 	ways, _ := new(big.Float).SetInt(new(big.Int).Binomial(int64(2*n), int64(n))).Float64()
 	return 2 / ways
@@ -421,8 +421,8 @@ func compareNamed(a, b map[string]string, differs func(what, x, y string)) {
 	}
 }
 
-// settings are those of a list by name; a number that is near enough to the other report's is given
-// that one's value.
+// settings returns the settings of a list by name; a number that is near enough to the other
+// report's is given that one's value.
 func settings(list, other []Setting) map[string]string {
 	out := map[string]string{}
 	for _, s := range list {
@@ -474,7 +474,7 @@ func (s *Comparisons) Worse() bool {
 	return slices.ContainsFunc(s.all, func(c *Comparison) bool { return c.Count[Worse] > 0 })
 }
 
-// JSON is what is printed: the comparison, of several a list with their titles.
+// JSON returns what is printed: the comparison, of several a list with their titles.
 func (s *Comparisons) JSON() any {
 	if len(s.all) == 1 {
 		return s.all[0]

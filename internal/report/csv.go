@@ -69,7 +69,7 @@ func writePoint(out *csv.Writer, c *Chart, s *Series, p *Point) error {
 	return nil
 }
 
-// bound is what is known of the true value.
+// bound returns what is known of the true value.
 func (p *Point) bound() string {
 	switch {
 	case p.AtLeast && p.AtMost:

@@ -28,7 +28,7 @@ type tick struct {
 	label string
 }
 
-// at is the place of a value, which is above zero on a logarithmic axis.
+// at returns the place of a value, which is above zero on a logarithmic axis.
 func (a *axis) at(v float64) vg.Length {
 	share := (v - a.low) / (a.high - a.low)
 	if a.log {
@@ -124,7 +124,7 @@ func placeRange(values []float64, log bool, pad float64) (low, high float64) {
 	return low - (high-low)*pad, high + (high-low)*pad
 }
 
-// span is the smallest and the largest of the values that an axis can hold.
+// span returns the smallest and the largest of the values that an axis can hold.
 func span(values []float64, log bool) (low, high float64) {
 	usable := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return log && v <= 0 })
 	if len(usable) == 0 {
@@ -173,7 +173,7 @@ func roundSteps(low, high float64) []float64 {
 	return out
 }
 
-// labels are those of bars in the order in which they appear.
+// labels returns the labels of bars in the order in which they appear.
 func (c *Chart) labels() []string {
 	var out []string
 	seen := map[string]bool{}

@@ -25,12 +25,12 @@ type frame struct {
 	children map[string]*frame
 }
 
-// NewFlame is an empty graph.
+// NewFlame returns an empty graph.
 func NewFlame(classes ...FlameClass) *Flame {
 	return &Flame{classes, &frame{name: "all", colour: "#eee", children: map[string]*frame{}}}
 }
 
-// colour is that of a class.
+// colour returns the colour of a class.
 func (f *Flame) colour(class string) string {
 	i := slices.IndexFunc(f.classes, func(c FlameClass) bool { return c.Name == class })
 	return f.classes[i].Colour
@@ -92,7 +92,7 @@ func (f *Flame) scale() float64 {
 	return float64(flameWidth-2*flameEdge) / float64(max(f.root.count, 1))
 }
 
-// depth is how many rows are drawn.
+// depth returns how many rows are drawn.
 func (n *frame) depth(rows int, scale float64) int {
 	deepest := rows
 	for _, c := range n.children {
@@ -122,7 +122,7 @@ func (n *frame) write(m *markup, x, y, scale float64, all int) {
 	}
 }
 
-// shortened is what of a name fits; digits and letters are about seven pixels wide.
+// shortened returns what of a name fits; digits and letters are about seven pixels wide.
 func shortened(name string, width float64) string {
 	fits := int(width-6) / 7
 	switch {

@@ -38,7 +38,7 @@ func (d *Document) Headline() []string {
 	return out
 }
 
-// headlineChart is nil where nothing can be first. A time series has no figures to test.
+// headlineChart returns nil where nothing can be first. A time series has no figures to test.
 func (d *Document) headlineChart() *Chart {
 	var first *Chart
 	for _, c := range d.Charts {
@@ -61,8 +61,8 @@ type race struct {
 	rivals []rival
 }
 
-// races are the series of bars one by one; of lines, the place furthest out where most of them have
-// a figure.
+// races returns the series of bars one by one; of lines, the place furthest out where most of them
+// have a figure.
 func (c *Chart) races() []race {
 	if c.Kind == Bar {
 		var out []race
@@ -172,7 +172,7 @@ func names(list []string) string {
 	return list[0]
 }
 
-// text is the figure of a rival with its interval.
+// text returns the figure of a rival with its interval.
 func (r *rival) text(c *Chart) string {
 	unit := printable(c.Y.Unit)
 	out := strings.TrimSpace(r.bound() + " " + quantity.Print(quantity.Round(*r.Y, 3), unit))

@@ -156,14 +156,14 @@ func (c *Chart) page() pageChart {
 	return out
 }
 
-// text is a spread in words.
+// text returns a spread in words.
 func (s *Spread) text(unit string) string {
 	return fmt.Sprintf("half from %s to %s, nine of ten from %s to %s",
 		quantity.Print(s.P25, unit), quantity.Print(s.P75, unit), quantity.Print(s.P5, unit),
 		quantity.Print(s.P95, unit))
 }
 
-// points is how many points a chart has.
+// points returns how many points a chart has.
 func (c *Chart) points() int {
 	total := 0
 	for _, s := range c.Series {
@@ -223,7 +223,7 @@ func count(list []bool) int {
 	return n
 }
 
-// facts are what figures depend on, without what is not known.
+// facts returns what figures depend on, without what is not known.
 func facts(setup []Setting, m *host.Info) []Setting {
 	out := slices.Clone(setup)
 	for _, f := range m.Facts() {

@@ -15,12 +15,12 @@ const (
 	resampleSeed = 1
 )
 
-// LeastThird is the mean of the third of the values that is least, rounded up to whole values, with
-// its interval at the given confidence: percentiles of the same mean over samples drawn from the
-// values with replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, section
-// 13.3). It is for what other samples of as many values have on the average. Of values that are
-// disturbed upwards only, or are of two levels, it moves with the share of each, where a quantile
-// falls from one level to the other. There must be a value.
+// LeastThird returns the mean of the third of the values that is least, rounded up to whole values,
+// with its interval at the given confidence: percentiles of the same mean over samples drawn from
+// the values with replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+// section 13.3). It is for what other samples of as many values have on the average. Of values that
+// are disturbed upwards only, or are of two levels, it moves with the share of each, where a
+// quantile falls from one level to the other. There must be a value.
 func LeastThird(values []float64, confidence float64) (mean, low, high float64) {
 	r := rand.New(rand.NewPCG(resampleSeed, uint64(len(values))))
 	drawn, means := make([]float64, len(values)), make([]float64, resamples)
@@ -35,8 +35,8 @@ func LeastThird(values []float64, confidence float64) (mean, low, high float64) 
 	return leastThird(slices.Clone(values)), quantile(means, beyond), quantile(means, 1-beyond)
 }
 
-// tail is the share of the drawn means that lies beyond each end of an interval: less than half of
-// what the confidence leaves, by as much as makes up for few values (expanded percentiles:
+// tail returns the share of the drawn means that lies beyond each end of an interval: less than
+// half of what the confidence leaves, by as much as makes up for few values (expanded percentiles:
 // Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69, 2015,
 // section 4.4).
 func tail(n int, confidence float64) float64 {

@@ -69,7 +69,7 @@ func (d *Document) SVG(c *Chart) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// PNG is the same as pixels.
+// PNG returns the same as pixels.
 func (d *Document) PNG(c *Chart) ([]byte, error) {
 	height, err := d.pictureHeight(c)
 	if err != nil {
@@ -136,7 +136,7 @@ func (d *Document) draw(c *Chart, canvas draw.Canvas) (err error) {
 	return nil
 }
 
-// origin is the small print: a picture travels without its report.
+// origin returns the small print: a picture travels without its report.
 func (d *Document) origin() string {
 	parts := []string{"levee bench " + printable(d.Bench)}
 	if m := d.Machine.String(); m != "" {
@@ -153,7 +153,7 @@ func (d *Document) origin() string {
 
 const legendLine = vg.Length(17)
 
-// legendRows are the series, as many in a row as fit; none for a single series.
+// legendRows returns the series, as many in a row as fit; none for a single series.
 func (c *Chart) legendRows() [][]int {
 	if len(c.Series) < 2 {
 		return nil

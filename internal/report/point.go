@@ -9,11 +9,11 @@ import (
 	"levee/internal/quantity"
 )
 
-// Value is a single figure without an interval.
+// Value returns a single figure without an interval.
 func Value(x, y float64) Point { return Point{X: x, Y: &y} }
 
-// Measured is the median of rounds with its 95 % interval; fewer than six rounds have no interval,
-// none at all is a Gap.
+// Measured returns the median of rounds with its 95 % interval; fewer than six rounds have no
+// interval, none at all is a Gap.
 func Measured(x float64, rounds []float64) Point {
 	if len(rounds) == 0 {
 		return Gap(x, "not measured")
@@ -23,10 +23,10 @@ func Measured(x float64, rounds []float64) Point {
 	return p.Between(low, high)
 }
 
-// Bin is a column of a histogram, from x to to.
+// Bin returns a column of a histogram, from x to to.
 func Bin(x, to, y float64) Point { return Point{X: x, XTo: &to, Y: &y} }
 
-// Boxed is the median of many values within their spread; a Gap of none.
+// Boxed returns the median of many values within their spread; a Gap of none.
 func Boxed(label string, values []float64) Point {
 	if len(values) == 0 {
 		return Gap(0, "no values").Of(label)
@@ -55,10 +55,10 @@ func (p Point) Of(label string) Point { p.Label = label; return p }
 // Bound marks the point as a lower bound where yes.
 func (p Point) Bound(atLeast bool) Point { p.AtLeast = atLeast; return p }
 
-// Text is a cell of words.
+// Text returns a cell of words.
 func Text(s string) Cell { return Cell{Text: s} }
 
-// Number is a cell with a number, printed with up to four digits; what is no number is a dash.
+// Number returns a cell with a number, printed with up to four digits; what is no number is a dash.
 func Number(v float64) Cell {
 	if !finite(v) {
 		return Text("-")
@@ -66,7 +66,7 @@ func Number(v float64) Cell {
 	return Cell{strconv.FormatFloat(quantity.Round(v, 4), 'f', -1, 64), &v}
 }
 
-// Quantity is a number that is printed in a way of the caller's own; it is sorted by v.
+// Quantity returns a number that is printed in a way of the caller's own; it is sorted by v.
 func Quantity(v float64, format string, args ...any) Cell {
 	return Cell{fmt.Sprintf(format, args...), &v}
 }

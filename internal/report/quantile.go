@@ -7,8 +7,8 @@ import (
 	"github.com/aclements/go-moremath/stats"
 )
 
-// Quantile is the value below which a share q of values lies, 0 < q < 1, interpolated between its
-// neighbours, with the shortest interval between two of the values that holds the true quantile
+// Quantile returns the value below which a share q of values lies, 0 < q < 1, interpolated between
+// its neighbours, with the shortest interval between two of the values that holds the true quantile
 // with the given confidence: their ranks follow a binomial distribution, whatever that of the
 // values (David and Nagaraja, "Order Statistics", 3rd edition, section 7.1). Where there are too
 // few values for such an interval its bounds are infinite.
@@ -24,8 +24,8 @@ func Quantile(values []float64, q, confidence float64) (value, low, high float64
 	return quantile(sorted, q), low, high
 }
 
-// quantileRanks are the ranks, from 1, of the values that bound the quantile: as near to each other
-// as the confidence allows, and of several such pairs the one that is surest.
+// quantileRanks returns the ranks, from 1, of the values that bound the quantile: as near to each
+// other as the confidence allows, and of several such pairs the one that is surest.
 func quantileRanks(n int, q, confidence float64) (from, to int, ok bool) {
 	below := stats.BinomialDist{N: n, P: q} // of the values
 	// upTo[k] is the chance that fewer than k values lie below the quantile.

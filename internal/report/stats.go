@@ -10,9 +10,9 @@ import (
 // Confidence of all intervals.
 const Confidence = 0.95
 
-// Summary is the median of values, of which there are one or more, with the interval that order
-// statistics give it at 95 %: nothing is assumed of the distribution. Of fewer than six values the
-// interval is unbounded.
+// Summary returns the median of values, of which there are one or more, with the interval that
+// order statistics give it at 95 %: nothing is assumed of the distribution. Of fewer than six
+// values the interval is unbounded.
 func Summary(values []float64) (median, low, high float64) {
 	if len(values) == 0 {
 		return math.NaN(), math.Inf(-1), math.Inf(1)

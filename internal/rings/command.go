@@ -28,7 +28,7 @@ const example = `  sudo levee ring list
 // Reads reads the policy in force on an interface, "" for the one that has one.
 type Reads func(cmd *cobra.Command, dev string) (string, *inspect.InForce, error)
 
-// New is the command `levee ring`.
+// New returns the command `levee ring`.
 func New(e *cli.Env, inForce Reads) *cobra.Command {
 	return cli.Noun("ring COMMAND", "Read the packets that a policy hands to a ring", long, example,
 		newList(e), newRead(e, inForce), newServe(e, inForce))

@@ -41,7 +41,7 @@ func newTally() (*tally, error) {
 	return t, nil
 }
 
-// more is what was counted since it was asked last. A count that goes back is none.
+// more returns what was counted since it was asked last. A count that goes back is none.
 func (t *tally) more() uint64 {
 	n := atomic.LoadUint64(&(*ring.Tally)(unsafe.Pointer(&t.memory[0])).Received)
 	if n <= t.told {

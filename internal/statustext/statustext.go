@@ -112,7 +112,7 @@ func Services(w io.Writer, all []status.Service, now time.Time, rated bool) {
 	}
 }
 
-// shortRate is a rate in three digits or so: 12, 3.4k, 1.25M; nothing where there is none.
+// shortRate returns a rate in three digits or so: 12, 3.4k, 1.25M; nothing where there is none.
 func shortRate(v *float64) string {
 	if v == nil {
 		return ""

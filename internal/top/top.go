@@ -217,7 +217,7 @@ func (s *screen) View() tea.View {
 // head is how many lines stand above the rows and below them, without those of memory.
 const head = 4
 
-// room is how many rows there is room for.
+// room returns how many rows there is room for.
 func (s *screen) room() int { return s.height - head - len(s.current().Memory) }
 
 func (s *screen) current() Interface {
@@ -308,7 +308,7 @@ func sparkline(rates []float64) string {
 	return b.String()
 }
 
-// short is a number in four figures or fewer.
+// short returns a number in four figures or fewer.
 func short(v float64) string {
 	for _, unit := range []struct {
 		of   float64

@@ -22,7 +22,7 @@ type wrong struct{ text string }
 func (e *wrong) Error() string        { return e.text }
 func (e *wrong) Is(target error) bool { return target == ErrWrong }
 
-// Wrongf is an error about an option, matching ErrWrong.
+// Wrongf returns an error about an option, matching ErrWrong.
 func Wrongf(format string, args ...any) error {
 	return &wrong{fmt.Sprintf(format, args...)}
 }

@@ -103,8 +103,8 @@ type container struct {
 // minID is how many digits of the number of a container nobody else has. Engines tell 64.
 const minID = 12
 
-// cgroup is the cgroup of the container, of the one of its first process: the first part that has
-// the number of the container. Below it the container makes others, as systemd in it does. One
+// cgroup returns the cgroup of the container, of the one of its first process: the first part that
+// has the number of the container. Below it the container makes others, as systemd in it does. One
 // without such a part is in a cgroup of others.
 func (c *container) cgroup(of string) (string, error) {
 	for at := 1; len(c.ID) >= minID && at < len(of); {
@@ -122,7 +122,7 @@ func (c *container) cgroup(of string) (string, error) {
 		"on a machine that was booted with systemd.unified_cgroup_hierarchy=1", c.Name, of)
 }
 
-// findContainer is the container of a name, or of the beginning of its number, that runs.
+// findContainer returns the container of a name, or of the beginning of its number, that runs.
 func findContainer(ctx context.Context, name string, engines []string) (*container, error) {
 	var errs []error
 	var runs, ended *container

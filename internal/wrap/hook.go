@@ -101,7 +101,7 @@ func (e *env) hook(ctx context.Context, root string) error {
 	return nil
 }
 
-// policyOf is the file of the policy that a container asks for.
+// policyOf returns the file of the policy that a container asks for.
 func policyOf(c *container, annotations map[string]string, told *account.Container) (string,
 	error) {
 	file := annotations[policyKey]
@@ -133,8 +133,8 @@ func forgetContainers(ctx context.Context, root string) error {
 	})
 }
 
-// withHook is the configuration of a container (runtime-spec, config.json) with levee's hook as
-// the first of its kind.
+// withHook returns the configuration of a container (runtime-spec, config.json) with levee's hook
+// as the first of its kind.
 func withHook(config []byte, program string) ([]byte, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(config, &all); err != nil {

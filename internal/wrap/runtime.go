@@ -65,8 +65,8 @@ func (e *env) runtime(with string, args []string) error {
 var commands = []string{"checkpoint", "create", "delete", "events", "exec", "features", "kill",
 	"list", "pause", "ps", "restore", "resume", "run", "spec", "start", "state", "update"}
 
-// bundleOf is the directory of the container that a runtime is to create, by its arguments: flags,
-// a command, flags and a number. "run" and "restore" create, too.
+// bundleOf returns the directory of the container that a runtime is to create, by its arguments:
+// flags, a command, flags and a number. "run" and "restore" create, too.
 func bundleOf(args []string) (bundle string, creates bool) {
 	at := slices.IndexFunc(args, func(arg string) bool { return slices.Contains(commands, arg) })
 	if at < 0 || !slices.Contains([]string{"create", "run", "restore"}, args[at]) {

@@ -129,7 +129,7 @@ const firstSocket = 3
 // mostSockets is how many may be handed on: a number beyond is no environment of systemd's.
 const mostSockets = 1 << 16
 
-// handed is how many sockets this process was handed.
+// handed returns how many sockets this process was handed.
 func handed() (int, error) {
 	const hint = "a socket unit of systemd hands sockets on, or systemd-socket-activate"
 	text := os.Getenv("LISTEN_FDS")

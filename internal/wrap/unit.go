@@ -70,7 +70,7 @@ func newUnit(e *env) *cobra.Command {
 // validUnit is what systemd takes for the name of a service (systemd.unit(5)).
 var validUnit = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.service$`)
 
-// unitName is the name of a service as systemd has it.
+// unitName returns the name of a service as systemd has it.
 func unitName(name string) (string, error) {
 	if !strings.Contains(name, ".") {
 		name += ".service"
@@ -92,8 +92,8 @@ func (e *env) dropInPath(unit string) string {
 	return filepath.Join(e.dropIns, unit+".d", dropInFile)
 }
 
-// dropIn is the text of a drop-in. ExecCondition= comes before ExecStartPre=; the `+` gives the
-// command the rights of root, whatever the unit is left. Without levee's program nothing of the
+// dropIn returns the text of a drop-in. ExecCondition= comes before ExecStartPre=; the `+` gives
+// the command the rights of root, whatever the unit is left. Without levee's program nothing of the
 // unit runs, also not what systemd runs after a start that has failed.
 func dropIn(program, file string) []byte {
 	var b bytes.Buffer
@@ -105,7 +105,7 @@ func dropIn(program, file string) []byte {
 	return b.Bytes()
 }
 
-// quoted is a word as systemd reads command lines (systemd.service(5)).
+// quoted returns a word as systemd reads command lines (systemd.service(5)).
 func quoted(s string) string {
 	s = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`, "\n", `\n`).Replace(s)
 	return `"` + s + `"`
@@ -139,7 +139,7 @@ func firstLine(text, otherwise string) string {
 	return line
 }
 
-// show is some properties of a unit.
+// show returns some properties of a unit.
 func (u units) show(ctx context.Context, unit string, names ...string) (map[string]string, error) {
 	text, err := u(ctx, "show", unit, "--property="+strings.Join(names, ","))
 	if err != nil {
@@ -216,8 +216,8 @@ func (e *env) wrapUnit(ctx context.Context, unit, file string, json, force bool)
 	return nil
 }
 
-// wrappable is an error for a unit that systemd does not know, or whose packets are not those of
-// its cgroup.
+// wrappable returns an error for a unit that systemd does not know, or whose packets are not those
+// of its cgroup.
 func wrappable(unit string, is map[string]string) error {
 	switch is["LoadState"] {
 	case "loaded":
@@ -238,8 +238,8 @@ func wrappable(unit string, is map[string]string) error {
 	return nil
 }
 
-// isFirst is an error if another command of the unit runs before the one that puts its policy in
-// force.
+// isFirst returns an error if another command of the unit runs before the one that puts its policy
+// in force.
 func (e *env) isFirst(ctx context.Context, unit, program string) error {
 	is, err := e.units.show(ctx, unit, "ExecCondition")
 	if err != nil {

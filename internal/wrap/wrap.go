@@ -41,7 +41,7 @@ type env struct {
 	sessions func(pids []int) ([]session.Session, error)
 }
 
-// New is the command `levee wrap`.
+// New returns the command `levee wrap`.
 func New(with *cli.Env) *cobra.Command {
 	e := &env{with, systemctl, "/etc/systemd/system", session.AcceptedBy}
 	return cli.Noun("wrap COMMAND", "Give a service a policy of its own", wrapLong, wrapExample,
@@ -77,8 +77,8 @@ func (e *env) read(file string, sockets bool) (*service.Options, *policy.Policy,
 		pr.Policy, nil
 }
 
-// spares is an error for a policy that would cut a session which the service has accepted, unless
-// it is forced.
+// spares returns an error for a policy that would cut a session which the service has accepted,
+// unless it is forced.
 func (e *env) spares(ctx context.Context, o *service.Options, p *policy.Policy, force bool) error {
 	if force {
 		return nil
@@ -204,7 +204,7 @@ func (e *env) failsStart(err error) error {
 	return &cli.ExitError{Code: notStarted}
 }
 
-// programPath is the file of this program as others can run it.
+// programPath returns the file of this program as others can run it.
 func (e *env) programPath() (string, error) {
 	path, err := e.Executable()
 	if err != nil {

@@ -76,7 +76,7 @@ func columns(line string) int {
 	return utf8.RuneCountInString(line) + (tab-1)*strings.Count(line, "\t")
 }
 
-// rawLines are those that a raw string of Go stands in.
+// rawLines returns those that a raw string of Go stands in.
 func rawLines(text string) map[int]bool {
 	lines := map[int]bool{}
 	files := token.NewFileSet()

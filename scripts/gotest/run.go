@@ -47,7 +47,7 @@ func (p pkg) pattern() string {
 	return "."
 }
 
-// binary is the name that `go test -c` gives the binary of a package.
+// binary returns the name that `go test -c` gives the binary of a package.
 func (p pkg) binary() string { return p.path[strings.LastIndex(p.path, "/")+1:] + ".test" }
 
 // plan says how each package runs: in one way.

@@ -112,7 +112,7 @@ func count(file string) (figures, error) {
 		widened: f.Widened, leaving: leaving, leave: leaving - out.LeftOut}, nil
 }
 
-// here are the rules that are about the interface.
+// here returns the rules that are about the interface.
 func here(f importer.Fates) int { return f.Given - f.Elsewhere - f.Loopback }
 
 var (
@@ -126,7 +126,7 @@ var (
 		`tailscale|ve-|dum|vlan|bridge|ppp|xenapi|gif|enc)`)
 )
 
-// device is the first interface that a set names, if it may be of Ethernet or WLAN.
+// device returns the first interface that a set names, if it may be of Ethernet or WLAN.
 func device(text, ext string) string {
 	names := interfaces[ext].FindAllStringSubmatch(text, -1)
 	i := slices.IndexFunc(names, func(m []string) bool { return !other.MatchString(m[1]) })

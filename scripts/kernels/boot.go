@@ -138,7 +138,7 @@ func listen(console io.Reader, show io.Writer, r *result, k clock, began time.Ti
 	return ended, lines.Err()
 }
 
-// core is the processor time that a process has had, in seconds; 0 if that cannot be read.
+// core returns the processor time that a process has had, in seconds; 0 if that cannot be read.
 func core(pid int) float64 {
 	fields := stat(pid)
 	if len(fields) < 13 {
@@ -149,7 +149,7 @@ func core(pid int) float64 {
 	return (user + system) / 100 // USER_HZ
 }
 
-// stat are the fields of a process from its state on, none if they cannot be read.
+// stat returns the fields of a process from its state on, none if they cannot be read.
 func stat(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -106,7 +106,7 @@ func (d debian) kernel(version, flavour string) (dir string, err error) {
 	return dir, d.extract(dir, filepath.Join(d.dir, "linux-*-"+name+"_*.deb"))
 }
 
-// numbers are those in the name of a package; what is none counts as a separator.
+// numbers returns the numbers in the name of a package; what is none counts as a separator.
 func numbers(name string) []int {
 	var out []int
 	for _, s := range regexp.MustCompile(`\d+`).FindAllString(name, -1) {

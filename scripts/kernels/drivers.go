@@ -63,7 +63,7 @@ var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "igbv
 	"8139cp", "tulip", "ne2k-pci", "pcnet32", "e100", "bonding", "bridge", "macvlan", "veth",
 	"8021q", "sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag", "udp_diag"}
 
-// id is the number of the card of a network, from 1.
+// id returns the number of the card of a network, from 1.
 func (n *network) id() int {
 	return 1 + slices.IndexFunc(networks, func(o network) bool {
 		return o.name == cmp.Or(n.of, n.name)
@@ -128,8 +128,8 @@ cd "$1"; for m in $4; do modprobe -d "$1" -S "$2" --show-depends $m || true; don
 	return err
 }
 
-// emulator is the command for qemu with all cards: the host's if it is 8 or newer, which has igb,
-// else trixie's, which is unpacked and not installed.
+// emulator returns the command for qemu with all cards: the host's if it is 8 or newer, which has
+// igb, else trixie's, which is unpacked and not installed.
 func (d debian) emulator() ([]string, error) {
 	const command = "qemu-system-x86_64"
 	if out, err := exec.Command(command, "-device", "help").Output(); err == nil &&
@@ -157,7 +157,7 @@ func (d debian) emulator() ([]string, error) {
 		usr + "/bin/" + command, "-L", usr + "/share/qemu", "-L", usr + "/share/seabios"}, nil
 }
 
-// inOwnNetwork is a command that runs in a network namespace after a script.
+// inOwnNetwork returns a command that runs in a network namespace after a script.
 func inOwnNetwork(script string, command []string) []string {
 	run := "ip link set lo up\n" + script + `exec "$@"`
 	return append([]string{"unshare", "--map-root-user", "--net", "sh", "-euc", run, "sh"},

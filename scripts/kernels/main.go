@@ -228,7 +228,7 @@ type guest struct {
 	parts        map[clock][]part // of what it boots
 }
 
-// count is how many of the checks go by a clock.
+// count returns how many of the checks go by a clock.
 func (g *guest) count(k clock) (n int) {
 	for _, c := range g.checks {
 		if c.clockOf() == k {
@@ -238,14 +238,14 @@ func (g *guest) count(k clock) (n int) {
 	return n
 }
 
-// initrd is what a guest with that clock boots.
+// initrd returns what a guest with that clock boots.
 func (g *guest) initrd(k clock) string { return fmt.Sprintf("%s.%s.initrd", g.kernel, k) }
 
-// tree is what the guests of an architecture have of the repository.
+// tree returns what the guests of an architecture have of the repository.
 func (g *guest) tree() string { return filepath.Join(g.debian.dir, "tree") }
 
-// machines are those that are asked for. Where only what was downloaded is booted, an architecture
-// of which nothing was has to be named.
+// machines returns the machines that are asked for. Where only what was downloaded is booted, an
+// architecture of which nothing was has to be named.
 func (o options) machines(dir string) []machine {
 	asked := strings.Split(o.only, ",")
 	return slices.DeleteFunc(slices.Clone(machines), func(m machine) bool {
@@ -480,7 +480,7 @@ func build(repo, arch string, all []check) error {
 	return nil
 }
 
-// packages are those whose tests checks run.
+// packages returns the packages whose tests checks run.
 func packages(all []check) map[string]bool {
 	named := map[string]bool{}
 	for _, c := range all {

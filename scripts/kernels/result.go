@@ -37,7 +37,7 @@ type ending struct {
 	Took   float64 `json:"took"` // seconds of the guest
 }
 
-// resultFile is where the last run of a machine for a page is kept: beside the page.
+// resultFile returns where the last run of a machine for a page is kept: beside the page.
 func resultFile(page string, m machine) string {
 	return filepath.Join(strings.TrimSuffix(page, ".md"), m.kernel+"-"+m.arch+".json")
 }
@@ -115,7 +115,7 @@ func (r *result) passed() (n int) {
 	return n
 }
 
-// kept are the last results for a page of all machines that have one, in the machines' order.
+// kept returns the last results for a page of all machines that have one, in the machines' order.
 func kept(page string) ([]*result, error) {
 	var all []*result
 	for _, m := range machines {
@@ -137,8 +137,8 @@ func kept(page string) ([]*result, error) {
 	return all, nil
 }
 
-// expected is what the guest of a clock takes by the last run that is kept, or else by its number
-// of checks.
+// expected returns what the guest of a clock takes by the last run that is kept, or else by its
+// number of checks.
 func (o *options) expected(m machine, k clock, checks int) float64 {
 	page := cmp.Or(o.page, "docs/reference/kernels.md")
 	if b, err := os.ReadFile(resultFile(page, m)); err == nil {

@@ -217,7 +217,7 @@ func (im *image) file(t *tar.Writer, name string, mode int64, text []byte) error
 	return err
 }
 
-// layout is the tar file: of the layout's index, an index of the architectures, and the blobs.
+// layout returns the tar file: of the layout's index, an index of the architectures, and the blobs.
 func (im *image) layout() ([]byte, error) {
 	all, err := im.json(typeIndex, map[string]any{"schemaVersion": 2, "mediaType": typeIndex,
 		"manifests": im.manifests, "annotations": im.labels()})

@@ -89,7 +89,8 @@ func (s service) String() string { return fmt.Sprintf("%s %s %d", s.addr, s.prot
 
 func host(n int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, byte(n)}) }
 
-// listening is what the machine behind levee has: 200 services, and more behind what hides them.
+// listening returns what the machine behind levee has: 200 services, and more behind what hides
+// them.
 func listening() (all []service) {
 	add := func(proto string, first, last int, ports ...uint16) {
 		for n := first; n <= last; n++ {
@@ -109,7 +110,7 @@ func listening() (all []service) {
 	return all
 }
 
-// reachable is what somebody outside can use.
+// reachable returns what somebody outside can use.
 func reachable() map[service]bool {
 	out := map[service]bool{}
 	for _, s := range listening() {
@@ -267,7 +268,7 @@ func (n *network) close() error {
 	return n.Close()
 }
 
-// asked are the services that are asked for, of all addresses but the first and the last.
+// asked returns the services that are asked for, of all addresses but the first and the last.
 func asked() (all []service) {
 	for n := 1; n < 255; n++ {
 		for _, p := range tcpPorts {

@@ -65,7 +65,7 @@ func steps(page string) ([]step, error) {
 	return all, nil
 }
 
-// pattern is the expression that output has to match.
+// pattern returns the expression that output has to match.
 func pattern(output string) *regexp.Regexp {
 	number := regexp.MustCompile(`[0-9]+(\\\.[0-9]+)?`)
 	blanks := regexp.MustCompile(`[ \t]+`)

@@ -176,7 +176,7 @@ func packetsOf(path string) (packets [][]byte, err error) {
 	return packets, nil
 }
 
-// inForce is the program that a binary brings into force, which stays loaded behind it.
+// inForce returns the program that a binary brings into force, which stays loaded behind it.
 func inForce(ctx context.Context, h *lab.Host, dir, binary, path string) (
 	p *ebpf.Program, took time.Duration, bytes int, err error) {
 	dev := h.Devices[0].Name

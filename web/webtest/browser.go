@@ -107,7 +107,7 @@ func (b *Browser) note(event any, own func(string) bool) {
 	}
 }
 
-// Wrong is what the page should not have done, and forgets it.
+// Wrong returns what the page should not have done, and forgets it.
 func (b *Browser) Wrong() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +124,7 @@ func (b *Browser) Run(t testing.TB, steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Eval is the value of an expression, of a promise when it is kept.
+// Eval returns the value of an expression, of a promise when it is kept.
 func Eval[T any](t testing.TB, b *Browser, js string) T {
 	t.Helper()
 	out, err := chromedp.Run(b, chromedp.Evaluate[T](js, chromedp.EvalAwaitPromise))

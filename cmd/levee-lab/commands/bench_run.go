@@ -137,7 +137,7 @@ func measuring(p *cli.Progress, m bench.Progress) {
 	p.Printf("%d of %d: %s%s", m.Step, m.Steps, m.Doing, left)
 }
 
-// command is what was typed, so that it can be pasted into a shell.
+// command returns what was typed, so that it can be pasted into a shell.
 func (e *env) command() string {
 	words := []string{"levee"}
 	for _, a := range e.Args {

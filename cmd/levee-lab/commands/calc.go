@@ -109,7 +109,7 @@ func (e *env) printQuantities(q *linerate.Quantities) {
 	t.Print(e.Stdout, "")
 }
 
-// metric is a number with four digits and the prefix of its power of 1000.
+// metric returns a number with four digits and the prefix of its power of 1000.
 func metric(v float64, unit string) string {
 	for _, p := range []struct {
 		size float64
@@ -122,7 +122,7 @@ func metric(v float64, unit string) string {
 	return digits(v) + " " + unit
 }
 
-// digits is a number with four digits, or all of those before the point.
+// digits returns a number with four digits, or all of those before the point.
 func digits(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

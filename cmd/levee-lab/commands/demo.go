@@ -98,7 +98,7 @@ func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err
 	return o, err
 }
 
-// demoSelf is the command line of a role of the demo, without its arguments.
+// demoSelf returns the command line of a role of the demo, without its arguments.
 func (e *env) demoSelf() ([]string, error) {
 	self, err := e.Executable()
 	if err != nil {

@@ -146,7 +146,7 @@ var (
 // genSources are the flags that say what to send, instead of a flood.
 var genSources = []string{"pcap", "packet", "template", "trafgen"}
 
-// genSource is the one of genSources that is given, "" for a flood.
+// genSource returns the one of genSources that is given, "" for a flood.
 func genSource(cmd *cobra.Command) (string, error) {
 	source := ""
 	for _, name := range genSources {

@@ -23,7 +23,7 @@ func Main() int {
 const rootLong = `levee-lab has the commands of levee that try and measure it. levee starts it for them: type
 levee bench, levee lab, levee gen, levee probe or levee calc.`
 
-// Root is the tree of these commands. It is called levee, as whoever types them calls it.
+// Root returns the tree of these commands. It is called levee, as whoever types them calls it.
 func Root(base *cli.Env) *cobra.Command {
 	e := &env{base}
 	root := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 	"levee/internal/lab/peer"
 )
 
-// newPeer is the hidden command that a measurement starts at its other end.
+// newPeer returns the hidden command that a measurement starts at its other end.
 func newPeer(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:    "peer",

@@ -206,7 +206,7 @@ func (s *Server) audit(r *http.Request, a *answer, route *Route, c Caller, body 
 	}
 }
 
-// what is a body in one line: as it is, or its beginning as a text.
+// what returns a body in one line: as it is, or its beginning as a text.
 func what(body []byte) json.RawMessage {
 	var b bytes.Buffer
 	if len(body) <= maxWhat && json.Compact(&b, body) == nil {
@@ -219,7 +219,7 @@ func what(body []byte) json.RawMessage {
 	return text
 }
 
-// cut is the beginning of a text.
+// cut returns the beginning of a text.
 func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD")
 }

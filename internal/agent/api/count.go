@@ -34,7 +34,7 @@ func (c *counts) add(route *Route, status int) {
 	c.all[of]++
 }
 
-// Requests is how many requests had which answer.
+// Requests returns how many requests had which answer.
 func (s *Server) Requests() map[Answered]uint64 {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()

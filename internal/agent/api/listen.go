@@ -68,7 +68,7 @@ func CheckAddress(address, certFile, keyFile string) error {
 	return nil
 }
 
-// URL is where a browser finds it.
+// URL returns where a browser finds it.
 func (l *Listener) URL() string {
 	scheme := "http"
 	if l.tls != nil {

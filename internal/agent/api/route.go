@@ -66,10 +66,10 @@ type Route struct {
 	query any                             // of a raw one: a value of the type of its parameters
 }
 
-// pattern is the route as ServeMux has it.
+// pattern returns the route as ServeMux has it.
 func (r *Route) pattern() string { return r.Method + " " + r.Path }
 
-// name is the route's in the document and in the audit log: get-sets-set-entries.
+// name returns the route's in the document and in the audit log: get-sets-set-entries.
 func (r *Route) name() string {
 	path := strings.TrimPrefix(r.Path, "/api/v1")
 	words := strings.FieldsFunc(path, func(c rune) bool { return strings.ContainsRune("/{}.", c) })
@@ -96,26 +96,26 @@ func typed[In, Out any](method, path string, role Role, doc string,
 		}}
 }
 
-// Get is a route that looks.
+// Get returns a route that looks.
 func Get[In, Out any](path string, role Role, doc string,
 	do func(context.Context, *In) (*Out, error)) Route {
 	return typed(http.MethodGet, path, role, doc, do)
 }
 
-// Post is a route that changes something.
+// Post returns a route that changes something.
 func Post[In, Out any](path string, role Role, doc string,
 	do func(context.Context, *In) (*Out, error)) Route {
 	return typed(http.MethodPost, path, role, doc, do)
 }
 
-// Delete is a route that takes something away.
+// Delete returns a route that takes something away.
 func Delete[In, Out any](path string, role Role, doc string,
 	do func(context.Context, *In) (*Out, error)) Route {
 	return typed(http.MethodDelete, path, role, doc, do)
 }
 
-// Raw is a route that looks and answers by itself, with a content type that is not JSON, or one of
-// several with ", " between them. query is a struct whose fields are its parameters in the
+// Raw returns a route that looks and answers by itself, with a content type that is not JSON, or
+// one of several with ", " between them. query is a struct whose fields are its parameters in the
 // document, or nil; the handler reads them by itself.
 func Raw(path string, role Role, doc, contentType string, query any, h http.HandlerFunc) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: role, Doc: doc, raw: h,
@@ -130,7 +130,7 @@ func Files(path string, tree fs.FS) Route {
 		raw: files}
 }
 
-// Refuse is an error with a status of HTTP and a sentence that says what to do.
+// Refuse returns an error with a status of HTTP and a sentence that says what to do.
 func Refuse(status int, format string, args ...any) error {
 	return huma.NewError(status, fmt.Sprintf(format, args...))
 }

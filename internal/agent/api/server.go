@@ -146,7 +146,7 @@ func (s *Server) register(a huma.API, r *Route) {
 	a.OpenAPI().AddOperation(&op)
 }
 
-// parameters are the fields of a struct as parameters of a raw route.
+// parameters returns the fields of a struct as parameters of a raw route.
 func parameters(schemas huma.Registry, of any) (out []*huma.Param) {
 	if of == nil {
 		return nil
@@ -164,7 +164,8 @@ func parameters(schemas huma.Registry, of any) (out []*huma.Param) {
 	return out
 }
 
-// schemaName is the package of a type and its name, so that packages need not know of each other.
+// schemaName returns the package of a type and its name, so that packages need not know of each
+// other.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -187,12 +188,12 @@ func (r *Route) limit() int64 {
 	return maxBody
 }
 
-// Document is the OpenAPI document.
+// Document returns the OpenAPI document.
 func (s *Server) Document() []byte { return s.document }
 
 const loginPath = "/api/v1/login"
 
-// own are the routes of the frame itself.
+// own returns the routes of the frame itself.
 func (s *Server) own() []Route {
 	type none struct{}
 	document := Raw("/api/v1/openapi.json", Anybody, "This document.", jsonType, nil,
@@ -237,7 +238,7 @@ func (c Caller) Origin(command string) string {
 
 type callerKey struct{}
 
-// CallerOf is who asks, for a handler.
+// CallerOf returns who asks, for a handler.
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c

@@ -18,9 +18,9 @@ const (
 	streamTimeout = 10 * time.Second // for one event to be taken
 )
 
-// Stream is a route that sends events of a type, as server-sent events, until the caller goes or
-// run returns. after is the number of the last event that the caller has seen, 0 for none. A caller
-// that does not take an event within ten seconds is let go.
+// Stream returns a route that sends events of a type, as server-sent events, until the caller goes
+// or run returns. after is the number of the last event that the caller has seen, 0 for none. A
+// caller that does not take an event within ten seconds is let go.
 func Stream[Event any](path string, role Role, doc string,
 	run func(ctx context.Context, after uint64, send func(id uint64, e *Event) error)) Route {
 	open := &streams{own: map[string]int{}}
@@ -103,7 +103,7 @@ type streams struct {
 	own map[string]int
 }
 
-// whose is who has a stream: all of a token's are one caller's, and of those without one an
+// whose returns who has a stream: all of a token's are one caller's, and of those without one an
 // address.
 func whose(c *Caller) string {
 	if c.Name != "" {

@@ -66,10 +66,10 @@ type tokenFile struct {
 	Over map[string]int64 `json:"over,omitempty"`
 }
 
-// OpenTokens are the tokens of a file, which need not be there yet.
+// OpenTokens returns the tokens of a file, which need not be there yet.
 func OpenTokens(path string) *Tokens { return &Tokens{path: path} }
 
-// Path is the file.
+// Path returns the file.
 func (t *Tokens) Path() string { return t.path }
 
 // Check tells whether the file can be read, if there is one.
@@ -78,7 +78,7 @@ func (t *Tokens) Check() error {
 	return err
 }
 
-// read is the file as it is now.
+// read returns the file as it is now.
 func (t *Tokens) read() (tokenFile, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,7 +202,7 @@ func (t *Tokens) Remove(name string) error {
 	})
 }
 
-// List are the tokens, by name.
+// List returns the tokens, by name.
 func (t *Tokens) List() ([]Token, error) {
 	f, err := t.read()
 	out := slices.Clone(f.Tokens)
@@ -215,8 +215,8 @@ func hash(token string) []byte {
 	return h[:]
 }
 
-// find is the token of a text. How long that takes depends on how many tokens there are, and on
-// nothing else.
+// find returns the token of a text. How long that takes depends on how many tokens there are, and
+// on nothing else.
 func (t *Tokens) find(text string) (*Token, error) {
 	f, err := t.read()
 	if err != nil {
@@ -273,11 +273,11 @@ type session struct {
 	sum   string
 }
 
-// ids are what a session is known by that has ended before its time: its nonce, or in older files
-// its sum.
+// ids returns what a session is known by that has ended before its time: its nonce, or in older
+// files its sum.
 func (s *session) ids() [2]string { return [2]string{s.Name + "." + s.nonce, s.sum} }
 
-// session is a login, for which a cookie stands.
+// session returns a login, for which a cookie stands.
 func (t *Tokens) session(cookie string) (*session, error) {
 	at := strings.LastIndexByte(cookie, '.')
 	text, sum := cookie[:max(at, 0)], cookie[at+1:]

@@ -157,7 +157,7 @@ func (w *Watch) follow(ctx context.Context, whole *part.Part) (err error) {
 	}
 }
 
-// part is that of a destination, nil where there are too many.
+// part returns the part of a destination, nil where there are too many.
 func (w *Watch) part(to netip.AddrPort, asked bool) *known {
 	k := w.known[to]
 	if k == nil && len(w.known) < MostGroups {
@@ -167,7 +167,7 @@ func (w *Watch) part(to netip.AddrPort, asked bool) *known {
 	return k
 }
 
-// group is what a stream is known by: the group that was asked for, or where it goes.
+// group returns what a stream is known by: the group that was asked for, or where it goes.
 func (w *Watch) group(s *mpegts.Stream) netip.AddrPort {
 	g, _ := mpegts.GroupOf(s, w.Groups)
 	return g

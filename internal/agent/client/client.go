@@ -72,7 +72,7 @@ func Ask(method, path string, body, out any) error {
 	return nil
 }
 
-// Leases are the leases that a filter chooses, of the agent that runs.
+// Leases returns the leases that a filter chooses, of the agent that runs.
 func Leases(f *agent.Filter) (all []agent.Listed, err error) {
 	all = []agent.Listed{}
 	q := url.Values{"limit": {"10000"}}

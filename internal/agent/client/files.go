@@ -8,7 +8,7 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// File is a file of the agent's.
+// File returns a file of the agent's.
 func File(name string) string {
 	dir := os.Getenv(sets.LibEnv)
 	if dir == "" {
@@ -17,19 +17,19 @@ func File(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// Ledger is the file of leases.
+// Ledger returns the file of leases.
 func Ledger() string { return File("agent.db") }
 
-// IncidentsFile is the file of incidents.
+// IncidentsFile returns the file of incidents.
 func IncidentsFile() string { return File("incidents.json") }
 
-// Notifications is the file of those who are told.
+// Notifications returns the file of those who are told.
 func Notifications() string { return File("notify.json") }
 
-// Tokens is the file of what others prove with who they are.
+// Tokens returns the file of what others prove with who they are.
 func Tokens() string { return File("api-tokens.json") }
 
-// Socket is where a running agent answers commands.
+// Socket returns where a running agent answers commands.
 func Socket() string {
 	dir := "/run/levee-agent"
 	if run := os.Getenv(store.RunEnv); run != "" {
@@ -38,5 +38,5 @@ func Socket() string {
 	return filepath.Join(dir, "agent.sock")
 }
 
-// Rules is the file of live rules of others than detectors.
+// Rules returns the file of live rules of others than detectors.
 func Rules() string { return File("rules.json") }

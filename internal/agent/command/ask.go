@@ -112,10 +112,10 @@ func (e *env) printAgent(s *agent.Status) {
 	}
 }
 
-// entries is how many there are.
+// entries returns how many there are.
 func entries(n int) string { return cli.Plural(n, "entry") }
 
-// ago is the time since.
+// ago returns the time since.
 func ago(t time.Time) time.Duration { return time.Since(t).Round(100 * time.Millisecond) }
 
 // leaseFlags choose leases.
@@ -129,7 +129,7 @@ func (f *leaseFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.origin, "origin", "", "only those of this source, or of command")
 }
 
-// filter are the leases that flags and arguments choose.
+// filter returns the leases that flags and arguments choose.
 func (f *leaseFlags) filter(cmd *cobra.Command, args []string) (*agent.Filter, error) {
 	out := &agent.Filter{Set: f.set, Origin: f.origin}
 	for _, word := range args {

@@ -161,7 +161,7 @@ counts are 0. Secrets, and paths of URLs, are not shown.`,
 	return cmd
 }
 
-// notifications are the targets, of the agent that runs or of the file.
+// notifications returns the targets, of the agent that runs or of the file.
 func (e *env) notifications() (*NotifyReport, error) {
 	if err := e.Privileged(); err != nil {
 		return nil, err

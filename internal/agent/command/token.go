@@ -28,7 +28,7 @@ func newAgentToken(e *env) *cobra.Command {
 		newTokenAdd(e), newTokenList(e), newTokenRenew(e), newTokenRemove(e))
 }
 
-// tokens are the tokens of the agent's API.
+// tokens returns the tokens of the agent's API.
 func (e *env) tokens() (*api.Tokens, error) {
 	return api.OpenTokens(client.Tokens()), e.Privileged()
 }
@@ -75,7 +75,7 @@ func expiresFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "expires", "90d", "30s, 10m, 12h, 7d, 2w, or never")
 }
 
-// tokenLasts is how long a token lasts, 0 for ever.
+// tokenLasts returns how long a token lasts, 0 for ever.
 func tokenLasts(cmd *cobra.Command, expires string) (lasts time.Duration, err error) {
 	if expires == "never" {
 		return 0, nil

@@ -229,13 +229,13 @@ func NewBans(of *policy.CrowdSec) *Bans {
 	return &Bans{of: of, by: map[netip.Prefix][]ban{}}
 }
 
-// Decisions is how many hold, and Addresses on how many entries.
+// Decisions returns how many hold, and Addresses on how many entries.
 func (b *Bans) Decisions() int { return b.ids }
 
-// Addresses is how many entries are banned.
+// Addresses returns how many entries are banned.
 func (b *Bans) Addresses() int { return len(b.by) }
 
-// soonest is the place of the one that ends first.
+// soonest returns the place of the one that ends first.
 func soonest(all []ban) (at int) {
 	for i := range all {
 		if all[i].until.Before(all[at].until) {
@@ -311,7 +311,7 @@ func (b *Bans) Apply(s *Stream, now time.Time) map[netip.Prefix]time.Time {
 	return changed
 }
 
-// prefix is what a decision is about.
+// prefix returns what a decision is about.
 func (d *Decision) prefix() (p netip.Prefix, ok bool) {
 	switch strings.ToLower(d.Scope) {
 	case "ip":

@@ -134,7 +134,7 @@ func moveOn(ctx context.Context, j *inspect.Judged) (hook string, err error) {
 	return string(r.Mode), nil
 }
 
-// metrics are those of the data plane, of incidents and of live rules.
+// metrics returns the metrics of the data plane, of incidents and of live rules.
 func metrics(floods *defend.Manager) func(context.Context) ([]openmetrics.Family,
 	error) {
 	return func(ctx context.Context) ([]openmetrics.Family, error) {

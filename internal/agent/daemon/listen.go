@@ -18,8 +18,9 @@ type Listen struct {
 	Cert, Key string   // files, PEM
 }
 
-// listens are where the API answers: the socket for commands, which comes first, and ports. What
-// another command line would mend is an error; what can come to be right is tried again and again.
+// listens returns where the API answers: the socket for commands, which comes first, and ports.
+// What another command line would mend is an error; what can come to be right is tried again and
+// again.
 func (o *Options) listens(tokens *api.Tokens) ([]agent.Listen, error) {
 	f := &o.Listen
 	all := []agent.Listen{{Name: client.Socket(), Open: func() (*api.Listener, func(), error) {

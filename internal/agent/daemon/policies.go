@@ -34,8 +34,8 @@ type policies struct {
 // undeliveredWait is for how long the agent waits for a command that changes policies.
 const undeliveredWait = time.Second
 
-// isInstead is an error where something else is in force than should be, or what a policy takes for
-// this machine's own has not been for a while what the kernel delivers.
+// isInstead returns an error where something else is in force than should be, or what a policy
+// takes for this machine's own has not been for a while what the kernel delivers.
 func (p *policies) isInstead() error {
 	ctx, stop := context.WithTimeout(context.Background(), undeliveredWait)
 	defer stop()
@@ -60,7 +60,7 @@ func (p *policies) inForce(ctx context.Context) (string, error) {
 	return fmt.Sprint(all), err
 }
 
-// interfaces are those that have a policy.
+// interfaces returns the interfaces that have a policy.
 func (p *policies) interfaces(ctx context.Context) ([]string, error) {
 	all, err := p.watcher.Here(ctx, inforce.Recent)
 	return devsOf(all), err
@@ -100,7 +100,7 @@ func (p *policies) read(ctx context.Context) (out []*policy.Policy, err error) {
 	return out, err
 }
 
-// insteadOn is an error where something else is in force on an interface than the policy that
+// insteadOn returns an error where something else is in force on an interface than the policy that
 // should be.
 func insteadOn(ctx context.Context, dev string) error {
 	shown, _, err := inspect.Show(ctx, dev)
@@ -118,7 +118,7 @@ func insteadOn(ctx context.Context, dev string) error {
 	return part.Do(err, "mend what it says, then levee up "+shown.Path+" --dev "+dev)
 }
 
-// others are the destinations of this machine, and the addresses of sessions.
+// others returns the destinations of this machine, and the addresses of sessions.
 func (p *policies) others(context.Context) (map[netip.Prefix]string, error) {
 	out := map[netip.Prefix]string{}
 	self, err := local.Prefixes()

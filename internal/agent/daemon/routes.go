@@ -21,8 +21,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Routes are the routes of the agent's API that are of its parts, with those of its page, and what
-// reads policies for it.
+// Routes returns the routes of the agent's API that are of its parts, with those of its page, and
+// what reads policies for it.
 func Routes(floods *defend.Manager, watcher *inforce.Watcher, page []api.Route) []api.Route {
 	check := api.Post("/api/v1/check", api.Viewer,
 		"Check the text of a policy: all errors and warnings, each with its place and a hint.",

@@ -72,8 +72,8 @@ func (r *Reader) of(ctx context.Context, a *inspect.Attachment) (*Policy, error)
 	return p, nil
 }
 
-// verdictOf is what becomes of a packet that an action counts: pass, drop, answer, redirect, or
-// nothing.
+// verdictOf returns what becomes of a packet that an action counts: pass, drop, answer, redirect,
+// or nothing.
 func verdictOf(word string) string {
 	switch a, ok := action.Named(word); {
 	case !ok || !a.MayDecide():
@@ -105,7 +105,7 @@ func newShadow(s *inspect.ShadowState) *Shadow {
 	return out
 }
 
-// estimates are the ns of a packet by the place of the rule that decides it; none of a policy
+// estimates returns the ns of a packet by the place of the rule that decides it; none of a policy
 // that is too large for that.
 func (r *Reader) estimates(hash string, shown *inspect.InForce) map[string]float64 {
 	r.mu.Lock()

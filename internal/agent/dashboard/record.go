@@ -59,7 +59,7 @@ func Record(ctx context.Context, o Recording) error {
 	}
 }
 
-// passed is how many packets rules have passed, by interface.
+// passed returns how many packets rules have passed, by interface.
 func passed(seconds []history.Second) map[string]uint64 {
 	out := map[string]uint64{}
 	for i := range seconds {

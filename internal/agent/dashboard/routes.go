@@ -65,8 +65,8 @@ type policyInput struct {
 	Dev string `path:"dev" maxLength:"15" doc:"Interface."`
 }
 
-// Routes are those of the page. kept is the history, or why there is none; read reads the policy on
-// an interface.
+// Routes returns the routes of the page. kept is the history, or why there is none; read reads the
+// policy on an interface.
 func Routes(kept func() (*history.Store, error),
 	read func(ctx context.Context, dev string) (*Policy, error)) []api.Route {
 	return append(seriesRoutes(kept),

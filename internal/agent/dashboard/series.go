@@ -161,9 +161,9 @@ func headOf(a *history.Answer) *Head {
 	return out
 }
 
-// appendPacked is an answer that a browser reads without looking at each value: the length of a
-// header, the header, as JSON that is filled up with spaces to a multiple of four, and for each of
-// its series the points, as 32-bit floats; all little-endian.
+// appendPacked returns an answer that a browser reads without looking at each value: the length of
+// a header, the header, as JSON that is filled up with spaces to a multiple of four, and for each
+// of its series the points, as 32-bit floats; all little-endian.
 func appendPacked(a *history.Answer) []byte {
 	head, err := json.Marshal(headOf(a))
 	if err != nil {
@@ -183,7 +183,7 @@ func appendPacked(a *history.Answer) []byte {
 	return out
 }
 
-// withValues is an answer with the values that there are.
+// withValues returns an answer with the values that there are.
 func withValues(a *history.Answer) *Head {
 	head := headOf(a)
 	for i, s := range a.Series {

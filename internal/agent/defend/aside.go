@@ -26,7 +26,7 @@ type Aside struct {
 // moveAgain is when a move that has failed is tried again.
 const moveAgain = 10 * time.Second
 
-// NewAside is one of a process that has not been moved.
+// NewAside returns one of a process that has not been moved.
 func NewAside(parts *part.Register) *Aside {
 	a := &Aside{busy: map[string]unix.CPUSet{}, part: parts.Begin(part.Help,
 		"keeping off busy processors", "")}
@@ -96,7 +96,7 @@ func onCPUs(set unix.CPUSet) error {
 	return nil
 }
 
-// busyOf are the CPUs that took more than half of an even share of packets.
+// busyOf returns the CPUs that took more than half of an even share of packets.
 func busyOf(packets map[int]float64, cpus int) (busy unix.CPUSet) {
 	all := 0.0
 	for _, n := range packets {

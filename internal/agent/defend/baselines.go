@@ -51,20 +51,20 @@ func OpenBaselines(path string) *Baselines {
 	return b
 }
 
-// Path is where the file is.
+// Path returns where the file is.
 func (b *Baselines) Path() string { return b.file.Path() }
 
-// Aside is where a damaged file is put.
+// Aside returns where a damaged file is put.
 func (b *Baselines) Aside() string { return b.file.Aside() }
 
-// at is where the baseline of a detector is, -1 if there is none.
+// at returns where the baseline of a detector is, -1 if there is none.
 func (b *Baselines) at(dev, detector string) int {
 	return slices.IndexFunc(b.all, func(o baseline) bool {
 		return o.Dev == dev && o.Detector == detector
 	})
 }
 
-// get is the baseline of a detector with that text, nil if there is none.
+// get returns the baseline of a detector with that text, nil if there is none.
 func (b *Baselines) get(dev, detector, text string) *detect.Baseline {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -50,7 +50,7 @@ type carrier struct {
 
 var errNoDetector = errors.New(episode.NoDetector)
 
-// carried is a rule of the policy before, with its detector in this one.
+// carried returns a rule of the policy before, with its detector in this one.
 func carried(p *policy.Policy, r inspect.LiveRule) episode.Live {
 	_, label, _ := strings.Cut(r.Rule, ` as "`)
 	l := episode.Live{Origin: r.Origin, Rule: incident.Rule{Rule: r.Rule, Before: r.Before,

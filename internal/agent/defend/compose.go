@@ -40,10 +40,10 @@ func rulesOf(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
 	return rule, nil
 }
 
-// keepTerm is the part of a rule's text about whom it keeps.
+// keepTerm returns the part of a rule's text about whom it keeps.
 func keepTerm(d *policy.Detect) string { return " not from " + d.KeepText }
 
-// written is the text of a rule that a proposal made, with its detector's term and its label.
+// written returns the text of a rule that a proposal made, with its detector's term and its label.
 func written(text string, d *policy.Detect, label string) string {
 	body, _, _ := strings.Cut(text, ` as "`)
 	body = strings.TrimSpace(body)
@@ -53,7 +53,7 @@ func written(text string, d *policy.Detect, label string) string {
 	return body + ` as "` + label + `"`
 }
 
-// compose is a policy with live rules in it, each where it should stand. Those of writers come
+// compose returns a policy with live rules in it, each where it should stand. Those of writers come
 // first, in their order.
 func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	q := *p
@@ -79,7 +79,7 @@ func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	return &q, nil
 }
 
-// harm is the share of good packets that a live rule of a policy drops.
+// harm returns the share of good packets that a live rule of a policy drops.
 func harm(p *policy.Policy, label string, s *signature.Sample) float64 {
 	at := slices.IndexFunc(p.Rules, func(r *policy.Rule) bool { return r.Label == label })
 	if at < 0 || s.Len() == 0 {
@@ -108,7 +108,7 @@ func fits(base, with *policy.Policy) bool {
 	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
 }
 
-// limitFor is a limit by the pattern of a kind, where no drop is clean; "" for one without.
+// limitFor returns a limit by the pattern of a kind, where no drop is clean; "" for one without.
 func limitFor(of *kind.Row, to string, rate float64) string {
 	what := of.Limit
 	if strings.Contains(to, ":") {
@@ -123,7 +123,7 @@ func limitFor(of *kind.Row, to string, rate float64) string {
 	return "limit " + what + rateText(rate)
 }
 
-// rateText is a rate as a rule says it, in whole packets a second.
+// rateText returns a rate as a rule says it, in whole packets a second.
 func rateText(rate float64) string {
 	return fmt.Sprintf(" rate %d/s", int(math.Ceil(max(1, rate))))
 }

@@ -8,7 +8,7 @@ import (
 	"levee/internal/agent/incident"
 )
 
-// facts are what is known of an incident besides its packets.
+// facts returns what is known of an incident besides its packets.
 func (m *Manager) facts(id string) (evidence.Facts, bool) {
 	i, ok := m.Incidents.Get(id)
 	if !ok {

@@ -59,7 +59,7 @@ type Manager struct {
 // fileParts are the files that are written about floods.
 type fileParts struct{ incidents, rules, baselines, evidence *part.Part }
 
-// NewManager is one that watches nothing yet.
+// NewManager returns one that watches nothing yet.
 func NewManager(o ManagerOptions) *Manager {
 	if o.InForce == nil {
 		o.InForce = &inforce.Watcher{}

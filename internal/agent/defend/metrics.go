@@ -8,7 +8,7 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// Metrics are how many live rules each origin has on each interface.
+// Metrics returns how many live rules each origin has on each interface.
 func Metrics(all []LiveRule) openmetrics.Family {
 	type of struct{ dev, origin string }
 	counts := map[of]int{}

@@ -82,7 +82,7 @@ func (p *Peers) has(a netip.Addr) bool {
 	return there
 }
 
-// known are those of the last hour, with those of now.
+// known returns those of the last hour, with those of now.
 func (p *Peers) known() map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	if p == nil {

@@ -30,8 +30,8 @@ const (
 // isCookie says whether a cookie asks for it.
 func (p proof) isCookie() bool { return p == byCookie || p == byNumber }
 
-// proof is what the policy has for all ports that the flood goes to. Nothing is asked for that the
-// operator has not said his clients can do.
+// proof returns what the policy has for all ports that the flood goes to. Nothing is asked for that
+// the operator has not said his clients can do.
 func (j *job) proof() proof {
 	if !j.Alarm.Kind.Row().Proves || len(j.ports) == 0 {
 		return byNothing
@@ -152,8 +152,8 @@ func (j *job) inFront(rules []incident.Rule) {
 // firstOf is the share of a flood of which a rule is one that passes it.
 const firstOf = 0.01
 
-// passedBy is the first rule of the policy that passes some of the flood, in front of which what
-// is done about it has to stand; "" is the default.
+// passedBy returns the first rule of the policy that passes some of the flood, in front of which
+// what is done about it has to stand; "" is the default.
 func (j *job) passedBy() string {
 	slots, by, all := j.base.Slots(), map[int]int{}, 0
 	judge, left := oracle.NewOn(j.base, j.link), mostJudged
@@ -207,7 +207,7 @@ const zoneLabels = 2
 // keptName is how long a name may be that samples keep as a whole, in bytes.
 const keptName = 48
 
-// zoneOf is the zone that a DNS query asks for, by the last labels of its name; "" is none.
+// zoneOf returns the zone that a DNS query asks for, by the last labels of its name; "" is none.
 func zoneOf(p *packet.Packet, b []byte) string {
 	if p.UDPPayload == 0 || p.Fragment {
 		return ""
@@ -220,7 +220,7 @@ func zoneOf(p *packet.Packet, b []byte) string {
 	return m.Name.Last(zoneLabels).String()
 }
 
-// flowOf is the flow that may be proven: a client's address and port.
+// flowOf returns the flow that may be proven: a client's address and port.
 func flowOf(p *packet.Packet, _ []byte) netip.AddrPort {
 	return netip.AddrPortFrom(p.Src, p.SrcPort)
 }

@@ -23,7 +23,7 @@ type Report struct {
 	Watched []part.Status `json:"watched"`
 }
 
-// watched are the parts without which no flood is seen.
+// watched returns the parts without which no flood is seen.
 func (m *Manager) watched() []part.Status {
 	return slices.DeleteFunc(m.Parts.List(), func(s part.Status) bool {
 		return s.Kind != part.Detector && s.Kind != part.LiveRules &&
@@ -38,7 +38,7 @@ type ID struct {
 
 type none struct{}
 
-// Routes are those about incidents.
+// Routes returns the routes about incidents.
 func (m *Manager) Routes() []api.Route {
 	one := func(do func(context.Context, string) (incident.Incident, error)) func(context.Context,
 		*ID) (*incident.Incident, error) {
@@ -129,12 +129,12 @@ type RuleID struct {
 	ID string `path:"id" maxLength:"64" doc:"The live rule."`
 }
 
-// origin is the origin of a caller's rules.
+// origin returns the origin of a caller's rules.
 func origin(ctx context.Context) string {
 	return api.CallerOf(ctx).Origin(policy.CommandOrigin)
 }
 
-// refusal is an error about a live rule, as the API answers it.
+// refusal returns an error about a live rule, as the API answers it.
 func refusal(err error) error {
 	status := http.StatusUnprocessableEntity
 	switch {

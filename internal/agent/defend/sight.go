@@ -46,7 +46,7 @@ type seen struct {
 	passed uint64    // by then
 }
 
-// look is an error if packets pass that nobody sees.
+// look returns an error if packets pass that nobody sees.
 func (s *seen) look(now time.Time, sampled bool, passed uint64) error {
 	if sampled || s.at.IsZero() {
 		s.at, s.passed = now, passed

@@ -50,7 +50,7 @@ func (r *recent) add(at time.Time, b []byte, length int) *frame {
 	return f
 }
 
-// since are the packets from a time on that a function wants.
+// since returns the packets from a time on that a function wants.
 func (r *recent) since(at time.Time, want func(*frame) bool) (out []frame) {
 	for i := range r.ring {
 		if f := &r.ring[(r.next+i)%len(r.ring)]; !f.at.Before(at) && want(f) {
@@ -150,7 +150,7 @@ func (g *good) tidy(now time.Time, raised bool) {
 	}
 }
 
-// level is how many packets of a chunk are kept, at most, for all together to be mostGood.
+// level returns how many packets of a chunk are kept, at most, for all together to be mostGood.
 func (g *good) level() int {
 	return sort.Search(mostGood, func(most int) bool {
 		sum := 0
@@ -189,7 +189,7 @@ func (c *chunk) isGood(now time.Time) bool {
 	return age >= goodCalm && (!c.raised || age >= goodRaised)
 }
 
-// sample is what is good at a time.
+// sample returns what is good at a time.
 func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signature.Sample {
 	s := signature.NewSample(link, p, mostGood)
 	var buf []byte

@@ -34,8 +34,8 @@ var (
 	errNoRule = errors.New("no such live rule is in force: levee agent rules list names them")
 )
 
-// writtenRule is the text of a rule that somebody wants, with a label, and its first word. Without
-// the label it has none.
+// writtenRule returns the text of a rule that somebody wants, with a label, and its first word.
+// Without the label it has none.
 func writtenRule(text, label string) (string, string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || len(text) > rulebook.MaxText || strings.ContainsAny(text, "\n\r#") {
@@ -62,7 +62,7 @@ func writtenRule(text, label string) (string, string, error) {
 	return text + ` as "` + label + `"`, word, nil
 }
 
-// written are the rules that writers want on the interface.
+// written returns the rules that writers want on the interface.
 func (w *Watcher) written() (out []episode.Write) {
 	if w.Book == nil {
 		return nil
@@ -151,7 +151,7 @@ func liveRule(dev string, l *episode.Live) LiveRule {
 	return out
 }
 
-// Rules are the live rules, by interface, in the order in which they are asked.
+// Rules returns the live rules, by interface, in the order in which they are asked.
 func (m *Manager) Rules() []LiveRule {
 	m.mu.Lock()
 	watchers := make([]*Watcher, 0, len(m.watchers))
@@ -248,7 +248,7 @@ const (
 	onPause = 100 * time.Millisecond
 )
 
-// watcherOn is the watcher of an interface with a policy.
+// watcherOn returns the watcher of an interface with a policy.
 func (m *Manager) watcherOn(ctx context.Context, dev string) (*Watcher, error) {
 	_, there, err := m.InForce.On(ctx, dev, 0)
 	if err == nil && !there {

@@ -46,7 +46,7 @@ const (
 	restart      = time.Hour // after which the last hour says nothing
 )
 
-// Baseline is what the detector has learned until a time.
+// Baseline returns what the detector has learned until a time.
 func (d *Detector) Baseline(now time.Time) *Baseline {
 	b := &Baseline{Kinds: numRates, At: now, Syn: d.usual.Syn, Fresh: d.usual.Fresh,
 		All: d.learned(d.root, now)}
@@ -65,7 +65,7 @@ func (d *Detector) Baseline(now time.Time) *Baseline {
 	return b
 }
 
-// learned is what a node has learned. Beneath a flood of the beginning it knows no bound yet.
+// learned returns what a node has learned. Beneath a flood of the beginning it knows no bound yet.
 func (d *Detector) learned(n *node, now time.Time) Learned {
 	l := n.prof.learned()
 	if !n.prof.opens(now) && d.begin.waits|d.begin.again == 0 {

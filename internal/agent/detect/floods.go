@@ -13,8 +13,8 @@ const (
 	allHosts  = 0.9
 )
 
-// Floods are the alarms of a moment, one for each flood: of places that see the same packets the
-// one furthest above its threshold, which comes first. Alarms are sorted by that.
+// Floods returns the alarms of a moment, one for each flood: of places that see the same packets
+// the one furthest above its threshold, which comes first. Alarms are sorted by that.
 func Floods(alarms []Alarm) (out []Alarm) {
 	for _, a := range alarms {
 		if slices.ContainsFunc(out, func(o Alarm) bool { return o.Kind == a.Kind }) {
@@ -29,7 +29,8 @@ func Floods(alarms []Alarm) (out []Alarm) {
 	return out
 }
 
-// hostsOf are the alarms of the hosts that a kind goes to, none where they are many, or not all.
+// hostsOf returns the alarms of the hosts that a kind goes to, none where they are many, or not
+// all.
 func hostsOf(alarms []Alarm, k kind.Kind) (out []Alarm) {
 	sum, most := 0.0, 0.0
 	for _, a := range alarms {

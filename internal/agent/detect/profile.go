@@ -137,8 +137,9 @@ func (p *profile) forget() {
 	p.seconds, p.minute, p.held = p.seconds[:0], p.minute[:0], p.held[:0]
 }
 
-// lastly is what came in each of the last seconds, at least, or of those before the last alarm. It
-// was not too much: beside a flood it is none. Of what nobody answers it is 0, as of a rise.
+// lastly returns what came in each of the last seconds, at least, or of those before the last
+// alarm. It was not too much: beside a flood it is none. Of what nobody answers it is 0, as of a
+// rise.
 func (p *profile) lastly() (out rates) {
 	if len(p.seconds) < lag {
 		return p.before
@@ -179,7 +180,8 @@ func (p *profile) turn(now time.Time) {
 	p.at = minute
 }
 
-// harmless is what may be usual of a minute: nothing of a rise is learned that may be a flood's.
+// harmless returns what may be usual of a minute: nothing of a rise is learned that may be a
+// flood's.
 func (p *profile) harmless(r rates) rates {
 	for k := range r {
 		if floorOf[k] > 0 {
@@ -217,7 +219,7 @@ func (r *rates) learn(m rates) {
 	}
 }
 
-// highest is the n-th highest rate of a kind, from 1.
+// highest returns the n-th highest rate of a kind, from 1.
 func highest(of []rates, kind, n int) float32 {
 	all := make([]float32, len(of))
 	for i := range of {
@@ -227,8 +229,8 @@ func highest(of []rates, kind, n int) float32 {
 	return all[max(0, len(all)-max(1, n))]
 }
 
-// usual is the rate of each kind that was usual at an hour, and lately. Lately counts at most twice
-// as much as is usual, once that is known: what rises for hours does not make itself usual.
+// usual returns the rate of each kind that was usual at an hour, and lately. Lately counts at most
+// twice as much as is usual, once that is known: what rises for hours does not make itself usual.
 func (p *profile) usual(now time.Time) (out rates) {
 	now = now.UTC()
 	lately := p.lately()

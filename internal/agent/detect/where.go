@@ -18,7 +18,7 @@ const (
 	isSource = 1 << 10 // they come from it
 )
 
-// placeOf is the network of so many bits in which an address is.
+// placeOf returns the network of so many bits in which an address is.
 func placeOf(a netip.Addr, bits int, source bool) where {
 	b := a.As16()
 	w := where{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:]),
@@ -38,7 +38,7 @@ func placeOf(a netip.Addr, bits int, source bool) where {
 	return w
 }
 
-// prefix is the network, which is not valid for everything.
+// prefix returns the network, which is not valid for everything.
 func (w where) prefix() netip.Prefix {
 	if w.how&isPlace == 0 {
 		return netip.Prefix{}

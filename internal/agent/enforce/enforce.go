@@ -111,7 +111,7 @@ func (k *Kernel) Lower(ctx context.Context, name string, entries []sets.Lowered,
 	return nil
 }
 
-// Leases are what is left of the leases of entries in the first set of a name, in their order.
+// Leases returns what is left of the leases of entries in the first set of a name, in their order.
 func (k *Kernel) Leases(ctx context.Context, name string, entries []sets.Entry) (
 	out []sets.Entry, err error) {
 	sets, err := k.sets(ctx, name)

@@ -13,7 +13,8 @@ type Zones struct {
 	at map[dnsname.Name]bool // false of those above them
 }
 
-// NewZones are these names. Those of registries are nobody's; others of one label, as "lan", are.
+// NewZones returns these names. Those of registries are nobody's; others of one label, as "lan",
+// are.
 func NewZones(names ...dnsname.Name) *Zones {
 	z := &Zones{map[dnsname.Name]bool{}}
 	for _, n := range names {

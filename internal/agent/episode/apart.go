@@ -20,7 +20,7 @@ const (
 	settled  = 0.5
 )
 
-// of is the flood that an alarm is of, the last to begin of several; nil for one that begins.
+// of returns the flood that an alarm is of, the last to begin of several; nil for one that begins.
 func (u *unit) of(a *detect.Alarm) (out *flood) {
 	for _, f := range u.floods {
 		if f.is(a) && !(f.settled(a) && len(u.floods) < mostFloods) &&
@@ -69,8 +69,8 @@ func (f *flood) named(a *Alarm) {
 	f.Seen.Threshold, f.dirty = a.Threshold, true
 }
 
-// beside are the kinds of other floods that pass, of which a search for one sees the packets, too:
-// it finds what drops them.
+// beside returns the kinds of other floods that pass, of which a search for one sees the packets,
+// too: it finds what drops them.
 func (u *unit) beside(f *flood) (out []string) {
 	for _, o := range u.floods {
 		if f.sees(o) {

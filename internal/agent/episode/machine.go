@@ -60,7 +60,7 @@ const (
 	unknown    = "?"
 )
 
-// New is a machine that knows of nothing. next gives the ID of a new incident.
+// New returns a machine that knows of nothing. next gives the ID of a new incident.
 func New(dev string, next func() string) *Machine { return &Machine{dev: dev, next: next} }
 
 // Step takes an event, and says what is to be done now. The machine keeps nothing of the event.
@@ -130,7 +130,7 @@ func (m *Machine) unit(name string) *unit {
 	return nil
 }
 
-// find is the flood of an incident that has not ended with all its rules.
+// find returns the flood of an incident that has not ended with all its rules.
 func (m *Machine) find(id string) (*unit, *flood) {
 	for _, u := range m.units {
 		for _, f := range u.floods {

@@ -8,14 +8,14 @@ import (
 	"levee/internal/agent/incident"
 )
 
-// Loosened is a limit in the place of a drop, and Tightened the drop again.
+// Loosened returns a limit in the place of a drop, and Tightened the drop again.
 func Loosened(text string, rate float64) string {
 	body, label, _ := strings.Cut(text, ` as "`)
 	return fmt.Sprintf(`limit%s rate %d/s as "%s`, strings.TrimPrefix(body, "drop"),
 		int(max(1, rate)), label)
 }
 
-// Tightened is the drop before Loosened made it a limit.
+// Tightened returns the drop before Loosened made it a limit.
 func Tightened(text string) string {
 	body, label, _ := strings.Cut(text, ` as "`)
 	if at := strings.LastIndex(body, " rate "); at >= 0 {
@@ -34,7 +34,7 @@ const (
 	Limit              = "limit"
 )
 
-// answerOf is which answer a rule is.
+// answerOf returns which answer a rule is.
 func answerOf(r *incident.Rule) string {
 	for _, a := range []string{LimitUnproven, LimitBySource, LimitByName, LimitByDestination} {
 		if r.Action == Limit && strings.Contains(r.Rule, strings.TrimPrefix(a, Limit)) {
@@ -44,7 +44,7 @@ func answerOf(r *incident.Rule) string {
 	return r.Action
 }
 
-// Texts are the texts of rules, a line each.
+// Texts returns the texts of rules, a line each.
 func Texts(rules []Live) string {
 	var texts []string
 	for _, l := range rules {
@@ -53,7 +53,7 @@ func Texts(rules []Live) string {
 	return strings.Join(texts, "\n")
 }
 
-// LeaseOf is the longest lease of rules.
+// LeaseOf returns the longest lease of rules.
 func LeaseOf(rules []Live) (lease time.Duration) {
 	for i := range rules {
 		lease = max(lease, rules[i].lease())

@@ -29,7 +29,7 @@ func (m *Machine) Room(origin string) bool {
 	return own < mostRules-all
 }
 
-// Live are the rules that are to be in force.
+// Live returns the rules that are to be in force.
 func (m *Machine) Live() []Live { return m.wanted(m.live) }
 
 // wanted are rules of detectors behind those of writers, who say what they want themselves.

@@ -141,7 +141,7 @@ func (m *Matcher) Begin(renewal uint64) {
 	m.again.begin(renewal)
 }
 
-// Newest is the time of the newest event that was judged and says when it was.
+// Newest returns the time of the newest event that was judged and says when it was.
 func (m *Matcher) Newest() time.Time { return m.again.newest }
 
 // Resume goes on behind an event that another process has judged as its newest: a renewal that
@@ -158,7 +158,7 @@ type subject struct {
 	name dnsname.Name // where addr is none
 }
 
-// entry is what an event counts for and leases.
+// entry returns what an event counts for and leases.
 func (m *Matcher) entry(of subject) ledger.Entry {
 	a := of.addr
 	if !a.IsValid() {
@@ -188,7 +188,7 @@ func lastLabels(n dnsname.Name, labels int) dnsname.Name {
 // What it held last holds meanwhile.
 func (m *Matcher) Trouble() error { return m.judge.Trouble() }
 
-// Uncounted is how many events found no place in the memory of the counter.
+// Uncounted returns how many events found no place in the memory of the counter.
 func (m *Matcher) Uncounted() uint64 {
 	if m.counter == nil {
 		return 0

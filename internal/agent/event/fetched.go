@@ -23,7 +23,7 @@ type feedKey struct {
 	anyCase bool
 }
 
-// of is the list of a condition.
+// of returns the list of a condition.
 func (f feeds) of(c *policy.Condition, fold func(string) string) *fetched {
 	key := feedKey{*c.Feed, c.Every, c.AnyCase}
 	if f.now[key] == nil {

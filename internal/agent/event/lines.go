@@ -88,7 +88,7 @@ func (l *lines) Trouble() error {
 	return errors.Join(errs...)
 }
 
-// Times is how often what was matched has happened, as far as the line says so.
+// Times returns how often what was matched has happened, as far as the line says so.
 func (l *lines) Times() int { return l.header.Times }
 
 // When is when the line was written, as far as it says so.

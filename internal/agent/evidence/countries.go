@@ -45,7 +45,7 @@ type Atlas struct {
 // Try reads the file, so that one that is not there is told before somebody asks.
 func (a *Atlas) Try() { _, _ = a.of(nil) }
 
-// of are the countries of addresses.
+// of returns the countries of addresses.
 func (a *Atlas) of(addrs []netip.Addr) (mmdb.Countries, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *Atlas) of(addrs []netip.Addr) (mmdb.Countries, error) {
 // noAtlas is what an agent says that was given no file.
 const noAtlas = "no file of countries is given: levee agent run --countries FILE"
 
-// countries are those of an incident.
+// countries returns the countries of an incident.
 func (s *Store) countries(id string, of Facts) (*Countries, error) {
 	out := &Countries{Shares: map[string]float64{}, Forged: of.Forged}
 	if s.Atlas == nil {
@@ -95,7 +95,8 @@ func (s *Store) countries(id string, of Facts) (*Countries, error) {
 	return out, nil
 }
 
-// sources are those of an incident's packets to a target; of all where the target is unknown.
+// sources returns the sources of an incident's packets to a target; of all where the target is
+// unknown.
 func (s *Store) sources(id string, target netip.Prefix) (out []netip.Addr, err error) {
 	var buf []byte
 	err = s.each(id, func(rec *packet.Record) {

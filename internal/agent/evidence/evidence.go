@@ -56,10 +56,10 @@ type Store struct {
 	Atlas *Atlas // says which countries sources are in; nil: nobody does
 }
 
-// Open is the store of a directory, which is made when something is put there.
+// Open returns the store of a directory, which is made when something is put there.
 func Open(dir string) *Store { return &Store{dir: dir} }
 
-// Path is the directory.
+// Path returns the directory.
 func (s *Store) Path() string { return s.dir }
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".pcapng") }
@@ -83,7 +83,7 @@ func (s *Store) Put(id, dev string, link packet.Link, all []Packet) error {
 	return s.prune()
 }
 
-// capture is a file of pcapng.
+// capture returns a file of pcapng.
 func capture(dev string, link packet.Link, all []Packet) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := packet.NewNGWriter(&b, "levee", "")
@@ -128,7 +128,7 @@ func (s *Store) prune() error {
 	return nil
 }
 
-// Read is the capture of an incident.
+// Read returns the capture of an incident.
 func (s *Store) Read(id string) ([]byte, error) {
 	if !number.MatchString(id) {
 		return nil, ErrNone

@@ -88,7 +88,7 @@ func New(of *policy.Feed, most int, agent string) *Fetcher {
 	return f
 }
 
-// header is the one that holds a key or a password.
+// header returns the one that holds a key or a password.
 func (f *Fetcher) header() string {
 	if f.of.Header != "" {
 		return f.of.Header
@@ -113,8 +113,8 @@ func (f *Fetcher) identify(r *http.Request) error {
 	return nil
 }
 
-// Client is an HTTP client that follows a few redirects, none to where the policy does not let the
-// list come from, and that ends each request in time.
+// Client returns an HTTP client that follows a few redirects, none to where the policy does not let
+// the list come from, and that ends each request in time.
 func Client(cleartext bool, most time.Duration) *http.Client {
 	return &http.Client{Timeout: most,
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,

@@ -41,10 +41,10 @@ const maxBadPart = 10
 // ErrTooMany is wrapped where a list has more entries than it may.
 var ErrTooMany = errors.New("too many entries")
 
-// Len is how many entries the list has.
+// Len returns how many entries the list has.
 func (l *List) Len() int { return len(l.Prefixes) + len(l.Names) }
 
-// Entries are those of the list, in order.
+// Entries returns the entries of the list, in order.
 func (l *List) Entries() iter.Seq[ledger.Entry] {
 	return func(yield func(ledger.Entry) bool) {
 		for _, p := range l.Prefixes {
@@ -90,7 +90,7 @@ var formats = []*format{
 	&csvColumn,
 }
 
-// reads is who reads the list.
+// reads returns who reads the list.
 func (in *reader) reads() func(*reader, io.Reader) error {
 	at := slices.IndexFunc(formats, func(f *format) bool { return f.form == in.of.Form })
 	switch {
@@ -194,7 +194,7 @@ func (in *reader) what() string {
 	return "address or prefix"
 }
 
-// prefixes are those of one entry: an address, a prefix or a range of addresses.
+// prefixes returns the prefixes of one entry: an address, a prefix or a range of addresses.
 func prefixes(text string) ([]netip.Prefix, bool) {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)

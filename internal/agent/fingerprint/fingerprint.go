@@ -165,7 +165,7 @@ func keyOf(p *packet.Packet) vectorKey {
 // Of the packets of a flood, a vector has at least this share. What has less came along.
 const minShare = 0.05
 
-// Fingerprint is what was collected.
+// Fingerprint returns what was collected.
 func (c *Collector) Fingerprint() (*Fingerprint, error) {
 	if c.all.packets == 0 {
 		return nil, fmt.Errorf("%w: is the target right?", ErrNothing)
@@ -219,7 +219,7 @@ func (c *Collector) Fingerprint() (*Fingerprint, error) {
 	return out, nil
 }
 
-// target is whom the flood hit.
+// target returns whom the flood hit.
 func (c *Collector) target() netip.Prefix {
 	if c.o.Target.IsValid() {
 		return c.o.Target.Masked()
@@ -278,7 +278,7 @@ func tags(vectors []Vector, carpet bool) []string {
 	return out
 }
 
-// flagNames are the flags of TCP, where all packets have the same.
+// flagNames returns the flags of TCP, where all packets have the same.
 func flagNames(s Spread) string {
 	if len(s) != 1 {
 		return "flag "
@@ -298,7 +298,7 @@ func flagNames(s Spread) string {
 	return strings.Join(names, " ") + " flag "
 }
 
-// times is a number of packets or bytes, of those that stand behind each.
+// times returns a number of packets or bytes, of those that stand behind each.
 func times(n uint64, each float64) uint64 { return uint64(math.Round(float64(n) * each)) }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999-07:00") }

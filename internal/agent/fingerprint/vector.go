@@ -94,7 +94,7 @@ func (c counts) most() (value string, n uint64) {
 	return value, n
 }
 
-// spread are the values that stand out: with more than a share of all, or with more than two
+// spread returns the values that stand out: with more than a share of all, or with more than two
 // standard deviations above the mean share.
 func (c counts) spread(share float64, deviations bool) Spread {
 	total := 0.0
@@ -121,7 +121,7 @@ func (c counts) spread(share float64, deviations bool) Spread {
 	return out
 }
 
-// or is a spread, or "random" where no value stands out.
+// or returns a spread, or "random" where no value stands out.
 func (c counts) or(share float64, deviations bool) any {
 	if s := c.spread(share, deviations); len(s) > 0 {
 		return s
@@ -256,7 +256,7 @@ func icmpName(p *packet.Packet) string {
 	return strconv.Itoa(int(p.Type))
 }
 
-// vector is what was collected, in the form of the clearing house. Shares above which a value
+// vector returns what was collected, in the form of the clearing house. Shares above which a value
 // stands out are those of its dissector.
 func (c *collected) vector(k vectorKey, unfragmented uint64, each float64) Vector {
 	v := Vector{Protocol: protocols[k.proto], Packets: times(c.packets, each),

@@ -80,7 +80,7 @@ func (h *Hub) changed() {
 	}
 }
 
-// reads is what is read of flows to a port.
+// reads returns what is read of flows to a port.
 func reads(kind *stream.Kind, protos []uint8) (bits byte) {
 	for _, p := range protos {
 		switch {
@@ -276,7 +276,7 @@ func (in *reading) fault() error {
 		in.reader.Kind.Name)
 }
 
-// Renewal is 0: nothing comes twice.
+// Renewal returns 0: nothing comes twice.
 func (in *reading) Renewal() uint64 { return 0 }
 
 // Position is none: nothing can be had again.
@@ -285,7 +285,7 @@ func (in *reading) Position() []byte { return nil }
 // Kept has nothing to do.
 func (in *reading) Kept() {}
 
-// State is what there is to tell.
+// State returns what there is to tell.
 func (in *reading) State() inlet.State {
 	return inlet.State{LagLines: int64(len(in.lines)), Flows: in.reader.Flows,
 		Unknown: in.reader.Unknown, Lost: in.hub.lost + in.tooMuch}

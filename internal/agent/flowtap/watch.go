@@ -89,7 +89,7 @@ func (w *Watching) Check(decisions bool) error {
 	return err
 }
 
-// place is what is read.
+// place returns what is read.
 func (w *Watching) place() (*inlet.Place, error) {
 	kind := stream.Named(w.Kind)
 	if kind == nil {
@@ -121,8 +121,8 @@ func (w *Watching) place() (*inlet.Place, error) {
 	return p, nil
 }
 
-// line is what is printed of a record: all of it as JSON, or the fields of its kind. What clients
-// say is in quotes.
+// line returns what is printed of a record: all of it as JSON, or the fields of its kind. What
+// clients say is in quotes.
 func (w *Watching) line(kind *stream.Kind, record []byte, proven bool) []byte {
 	var all map[string]any
 	if json.Unmarshal(record, &all) != nil { // it was made here
@@ -162,7 +162,7 @@ func (w *Watching) line(kind *stream.Kind, record []byte, proven bool) []byte {
 	return append(b.Bytes(), '\n')
 }
 
-// quoted is a value without what acts on a terminal.
+// quoted returns a value without what acts on a terminal.
 func quoted(v any) string {
 	if list, is := v.([]any); is {
 		texts := make([]string, len(list))

@@ -109,7 +109,7 @@ func New(path string, from []byte, fromStart bool) (*Follower, error) {
 	return w, nil
 }
 
-// lineStart is where the last line begins that has no end yet.
+// lineStart returns where the last line begins that has no end yet.
 func lineStart(f *os.File) (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -148,7 +148,7 @@ func idOf(st fs.FileInfo) id {
 	return id{uint64(s.Dev), s.Ino}
 }
 
-// readHead are the first bytes of the file now.
+// readHead returns the first bytes of the file now.
 func (f *file) readHead() []byte {
 	b := make([]byte, headBytes)
 	n, _ := f.f.ReadAt(b, 0)
@@ -242,7 +242,7 @@ func (w *Follower) Position() []byte {
 	return b
 }
 
-// Lag is how many bytes are written and were not handed on, as of the last Poll.
+// Lag returns how many bytes are written and were not handed on, as of the last Poll.
 func (w *Follower) Lag() (n int64) {
 	for _, f := range w.files {
 		n += max(0, f.size-f.off)

@@ -19,8 +19,8 @@ func blank(b []byte) bool {
 	return len(bytes.TrimLeft(b, "\x00")) == 0
 }
 
-// written is a line without the zeros before it: the end of a hole is that of a block, not that of
-// what was written. A line of zeros alone is none.
+// written returns a line without the zeros before it: the end of a hole is that of a block, not
+// that of what was written. A line of zeros alone is none.
 func written(line []byte) []byte {
 	if len(line) == 0 || line[0] != 0 {
 		return line

@@ -12,7 +12,7 @@ import (
 // packed are the ends of names of files that hold no lines any more.
 var packed = []string{".gz", ".xz", ".zst", ".bz2", ".lz4", ".tmp"}
 
-// related are the files beside the path that may hold what was written to it, the oldest first:
+// related returns the files beside the path that may hold what was written to it, the oldest first:
 // those whose names begin with its own, and, if it is a symbolic link, those that differ from the
 // name of its target in digits only.
 func (w *Follower) related() []string {
@@ -58,7 +58,7 @@ func (w *Follower) related() []string {
 	return out
 }
 
-// shapeOf is a name with each run of digits as one.
+// shapeOf returns a name with each run of digits as one.
 func shapeOf(name string) string {
 	var b strings.Builder
 	digit := false

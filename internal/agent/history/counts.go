@@ -93,7 +93,7 @@ func (c *Counts) read(now int64, passed time.Duration, all []Reading) []Second {
 	return spread(now, seconds, out)
 }
 
-// verdicts are the sums of rules by what becomes of their packets.
+// verdicts returns the sums of rules by what becomes of their packets.
 func verdicts(all []Amount) (out []Amount) {
 	at := map[Key]int{}
 	for _, a := range all {

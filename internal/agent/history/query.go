@@ -130,7 +130,7 @@ func (s *Store) choose(q *Query) (source, *bucket) {
 	return source{slices.Clone(t.segs), t.step}, open
 }
 
-// begins is the time from which on the tier has all there is.
+// begins returns the time from which on the tier has all there is.
 func (t *tier) begins() int64 {
 	if t.segs[0].number == 1 {
 		return math.MinInt64
@@ -164,7 +164,7 @@ func (g *gathering) wants(at int64) bool {
 	return at >= g.begin && at < g.begin+int64(g.points)*g.Step
 }
 
-// of is where a series is summed up, nil if nobody asks for it.
+// of returns where a series is summed up, nil if nobody asks for it.
 func (g *gathering) of(s *Series) *sums {
 	if s.Kind != g.Kind || g.Dev != "" && s.Dev != g.Dev {
 		return nil

@@ -171,7 +171,7 @@ func (d *decoder) head() head {
 	return head{at: d.varint(), observed: d.uvarint(), last: d.uvarint()}
 }
 
-// value is the next of a point; last is the number of the one before.
+// value returns the next of a point; last is the number of the one before.
 func (d *decoder) value(last uint32, peaks bool) (v value) {
 	v.number = last + d.number()
 	v.packets, v.bytes = d.uvarint(), d.uvarint()

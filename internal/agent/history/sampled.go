@@ -62,7 +62,7 @@ func (s *Sampled) add(k Key, weight float64, bytes int) {
 	sum.bytes += weight * float64(bytes)
 }
 
-// Take is what was added since it was taken last.
+// Take returns what was added since it was taken last.
 func (s *Sampled) Take() []Amount {
 	s.mu.Lock()
 	sums, devs := s.sums, s.devs

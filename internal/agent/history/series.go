@@ -17,7 +17,7 @@ const (
 	Source   Kind = "source"   // the same, of those who send most
 )
 
-// Kinds are all there are.
+// Kinds returns all there are.
 func Kinds() []Kind { return []Kind{Verdict, Rule, Protocol, Source} }
 
 // sparse kinds have series only while these count something. Where the kind was observed, which
@@ -74,7 +74,7 @@ func short(s string, most int, identity bool) string {
 	return s[:end] + "#" + hex.EncodeToString(sum[:8])
 }
 
-// bounded is the series as it is kept.
+// bounded returns the series as it is kept.
 func (s Series) bounded() Series {
 	s.Dev = short(s.Dev, mostID, true)
 	s.ID = short(s.ID, mostID, true)

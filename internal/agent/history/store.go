@@ -16,7 +16,7 @@ type Tier struct {
 	Bytes  int64 // of its files, at most
 }
 
-// Tiers are what a store has, by default.
+// Tiers returns what a store has, by default.
 func Tiers() []Tier {
 	return []Tier{
 		{1, 7200, 24 << 20},            // two hours
@@ -124,7 +124,7 @@ func (s *Store) replay() error {
 	return nil
 }
 
-// second is what a point of the finest tier says.
+// second returns what a point of the finest tier says.
 func (w *writer) second(at int64, d *decoder) Second {
 	amounts := map[uint32]Amount{}
 	for _, n := range w.present {
@@ -248,7 +248,7 @@ func (s *Store) feed(i int, sec Second, number uint64) error {
 
 func mod(a, n int64) int64 { return (a%n + n) % n }
 
-// all is what the point holds, of sparse kinds the series that count most.
+// all returns what the point holds, of sparse kinds the series that count most.
 func (b *bucket) all() (out []*held) {
 	for _, h := range b.held {
 		c := *h

@@ -155,7 +155,7 @@ func (s *segment) note(at int64) {
 	s.points++
 }
 
-// read is what of the file is known to be right, in a buffer that may be used again.
+// read returns what of the file is known to be right, in a buffer that may be used again.
 func (s *segment) read(buf []byte) ([]byte, error) {
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -236,7 +236,7 @@ func (t *tier) append(h head, all []*held) error {
 	return nil
 }
 
-// encode is what a point adds to the segment; undo forgets it.
+// encode returns what a point adds to the segment; undo forgets it.
 func (t *tier) encode(seg *segment, h head, all []*held) (out []byte, undo func()) {
 	known, before, was := len(t.shown), t.present, map[uint32]Series{}
 	if seg.bytes == 0 {

@@ -240,14 +240,14 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Second)
 }
 
-// host is a prefix without a length that says nothing.
+// host returns a prefix without a length that says nothing.
 func host(prefix string) string {
 	p, _ := strings.CutSuffix(prefix, "/32")
 	p, _ = strings.CutSuffix(p, "/128")
 	return p
 }
 
-// number is a number of packets, in a form that is read at a glance.
+// number returns a number of packets, in a form that is read at a glance.
 func number(v float64) string {
 	switch {
 	case v >= 1e10:

@@ -2,7 +2,7 @@ package incident
 
 import "levee/internal/openmetrics"
 
-// Metrics are those of incidents, for each state a number.
+// Metrics returns the metrics of incidents, for each state a number.
 func Metrics(all []Incident) []openmetrics.Family {
 	states := map[string]int{}
 	rules := 0

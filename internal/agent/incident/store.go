@@ -51,13 +51,13 @@ func OpenStore(path string) *Store {
 	return s
 }
 
-// Path is where the file is.
+// Path returns where the file is.
 func (s *Store) Path() string { return s.file.Path() }
 
-// Aside is where a damaged file is put.
+// Aside returns where a damaged file is put.
 func (s *Store) Aside() string { return s.file.Aside() }
 
-// Next is the number of a new incident.
+// Next returns the number of a new incident.
 func (s *Store) Next() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Store) save() error {
 	return nil
 }
 
-// find is the stage of an incident that is kept, the zero stage if none is.
+// find returns the stage of an incident that is kept, the zero stage if none is.
 func (s *Store) find(id string) stage {
 	for k := range s.all {
 		if s.all[k].ID == id {
@@ -134,7 +134,7 @@ func (s *Store) tell(before stage, i *Incident) {
 	}
 }
 
-// List are all incidents, the newest first.
+// List returns all incidents, the newest first.
 func (s *Store) List() []Incident {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Store) List() []Incident {
 	return out
 }
 
-// Get is the incident of an ID.
+// Get returns the incident of an ID.
 func (s *Store) Get(id string) (Incident, bool) {
 	for _, i := range s.List() {
 		if i.ID == id {

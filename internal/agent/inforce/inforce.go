@@ -29,9 +29,9 @@ type Watcher struct {
 	counted shared[inspect.Attachment]
 }
 
-// Here are the policies that are in force, as somebody has seen at most age ago. Who comes while
-// another looks gets what that one sees, unless age is 0: then the look begins after the call, one
-// for all who have asked by then.
+// Here returns the policies that are in force, as somebody has seen at most age ago. Who comes
+// while another looks gets what that one sees, unless age is 0: then the look begins after the
+// call, one for all who have asked by then.
 func (w *Watcher) Here(ctx context.Context, age time.Duration) ([]State, error) {
 	look := w.Look
 	if look == nil {
@@ -40,7 +40,7 @@ func (w *Watcher) Here(ctx context.Context, age time.Duration) ([]State, error) 
 	return w.states.ask(ctx, age, look)
 }
 
-// On is what is in force on an interface; false: nothing is.
+// On returns what is in force on an interface; false: nothing is.
 func (w *Watcher) On(ctx context.Context, dev string, age time.Duration) (State, bool, error) {
 	all, err := w.Here(ctx, age)
 	for _, s := range all {
@@ -51,9 +51,9 @@ func (w *Watcher) On(ctx context.Context, dev string, age time.Duration) (State,
 	return State{}, false, err
 }
 
-// Counted are the policies that are in force with their counters and sets, as a look sees them that
-// begins after the call, one for all who have asked by then. They are read only: others have them,
-// too.
+// Counted returns the policies that are in force with their counters and sets, as a look sees them
+// that begins after the call, one for all who have asked by then. They are read only: others have
+// them, too.
 func (w *Watcher) Counted(ctx context.Context) ([]inspect.Attachment, error) {
 	count := w.Count
 	if count == nil {

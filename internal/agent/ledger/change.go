@@ -63,7 +63,7 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	})
 }
 
-// had are the leases that an origin has of a set for the entries of others, or the zero value.
+// had returns the leases that an origin has of a set for the entries of others, or the zero value.
 func (l *Ledger) had(b buckets, set, origin uint16, of []Lease) ([]Lease, error) {
 	out, w := make([]Lease, len(of)), walk{buckets: b, set: set}
 	for i := range of {
@@ -80,7 +80,7 @@ func (l *Ledger) had(b buckets, set, origin uint16, of []Lease) ([]Lease, error)
 	return out, nil
 }
 
-// value is what stands in the file under a key.
+// value returns what stands in the file under a key.
 func value(k []byte, since, until time.Time) []byte {
 	return appendValue(make([]byte, 0, valueBytes), k, since, until)
 }

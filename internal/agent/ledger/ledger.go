@@ -34,7 +34,7 @@ type Entry struct {
 	Name   string
 }
 
-// Of is the entry of a prefix.
+// Of returns the entry of a prefix.
 func Of(p netip.Prefix) Entry { return Entry{Prefix: p} }
 
 // Compare orders entries as their keys are: prefixes by family and address, then names.
@@ -50,7 +50,7 @@ func (e Entry) Compare(o Entry) int {
 	return e.Prefix.Compare(o.Prefix)
 }
 
-// String is the entry as sets list it: an address without its length.
+// String returns the entry as sets list it: an address without its length.
 func (e Entry) String() string {
 	switch {
 	case e.Name != "":
@@ -346,10 +346,10 @@ func putAside(path string) (aside string, err error) {
 	return aside, nil
 }
 
-// Leases is how many there are, with those that have ended and were not swept yet.
+// Leases returns how many there are, with those that have ended and were not swept yet.
 func (l *Ledger) Leases() int { return l.leases }
 
-// Bytes is the size of the file.
+// Bytes returns the size of the file.
 func (l *Ledger) Bytes() (n int64) {
 	_ = l.view(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
 	return n
@@ -385,7 +385,7 @@ func (l *Ledger) decode(k, v []byte) (out Lease, err error) {
 	return out, nil
 }
 
-// entryOf is the part of a key that tells the entry, nil if it is no key.
+// entryOf returns the part of a key that tells the entry, nil if it is no key.
 func entryOf(k []byte) []byte {
 	end := len(k) - originKey
 	switch {
@@ -406,7 +406,7 @@ func at(b []byte) time.Time {
 	return time.Time{}
 }
 
-// number is the number of a name, which is given one if it has none.
+// number returns the number of a name, which is given one if it has none.
 func (l *Ledger) number(tx *bbolt.Tx, kind int, name string) (uint16, error) {
 	if n, ok := l.names[kind][name]; ok {
 		return n, nil
@@ -492,7 +492,7 @@ func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
 	return b.Put(k, value(k, since, until))
 }
 
-// Position is what was noted last under a name, nil if nothing was.
+// Position returns what was noted last under a name, nil if nothing was.
 func (l *Ledger) Position(name string) (out []byte) {
 	_ = l.view(func(tx *bbolt.Tx) error {
 		if v := tx.Bucket(bucketPositions).Get([]byte(name)); v != nil {

@@ -41,8 +41,8 @@ type tree struct {
 	used  []bool
 }
 
-// checkPages is an error unless each page of the file at path is what another says that it is. It
-// waits at most wait for a process that has the file open.
+// checkPages returns an error unless each page of the file at path is what another says that it is.
+// It waits at most wait for a process that has the file open.
 func checkPages(path string, wait time.Duration) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func (t *tree) short(at uint64) uint64 {
 	return uint64(binary.NativeEndian.Uint32(t.file[at:]))
 }
 
-// meta is the newest head of the file that is whole, as bbolt chooses it.
+// meta returns the newest head of the file that is whole, as bbolt chooses it.
 func (t *tree) meta() (root, free uint64, err error) {
 	found, newest := false, uint64(0)
 	look := func(at, size uint64) bool {

@@ -145,7 +145,7 @@ func (n *Notifier) look(ctx context.Context) {
 	n.workers = next
 }
 
-// Status is what became of messages, by target.
+// Status returns what became of messages, by target.
 func (n *Notifier) Status() []Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -156,7 +156,7 @@ func (n *Notifier) Status() []Status {
 	return out
 }
 
-// Hosts are the servers of the targets, by name.
+// Hosts returns the servers of the targets, by name.
 func (n *Notifier) Hosts() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *worker) status() Status {
 	return s
 }
 
-// Status is that of a target that was told nothing yet, without what may be secret.
+// Status returns the status of a target that was told nothing yet, without what may be secret.
 func (t *Target) Status() (s Status) {
 	s.Name, s.Way, s.To, s.Limit = t.Name, t.Way, t.Where(), t.Limit.String()
 	s.On = []string{}
@@ -242,7 +242,7 @@ func (t *Target) asks(k pubsub.Kind) bool {
 	return slices.Contains(t.On, k)
 }
 
-// next is how long it takes until the limit allows another message; 0: now.
+// next returns how long it takes until the limit allows another message; 0: now.
 func (w *worker) next(now time.Time) time.Duration {
 	l := w.target.Limit
 	if l.Most < 1 || len(w.sent) < l.Most {

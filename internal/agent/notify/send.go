@@ -24,7 +24,7 @@ var Ways = []*way.Way{
 // Message is what a target is told.
 type Message = way.Message
 
-// NewTest is a message that tests a target.
+// NewTest returns a message that tests a target.
 func NewTest() *Message {
 	return way.NewMessage(way.Test, "levee: a test of this notification", time.Now().UTC())
 }

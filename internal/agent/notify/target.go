@@ -141,7 +141,7 @@ func WayNames(prefix string) string {
 	return text
 }
 
-// way is how a target is told.
+// way returns how a target is told.
 func (t *Target) way() (*way.Way, error) {
 	for _, w := range Ways {
 		if w.Name == t.Way {
@@ -151,7 +151,7 @@ func (t *Target) way() (*way.Way, error) {
 	return nil, fmt.Errorf("say how to tell: %s", WayNames(""))
 }
 
-// Made is the secret that was made for a new target, "" if it has none or brought its own.
+// Made returns the secret that was made for a new target, "" if it has none or brought its own.
 func (t *Target) Made() string {
 	if w, err := t.way(); err != nil || w.Prepare == nil {
 		return ""
@@ -159,7 +159,7 @@ func (t *Target) Made() string {
 	return t.Secret
 }
 
-// Where is a target's place without what may be secret.
+// Where returns a target's place without what may be secret.
 func (t *Target) Where() string {
 	if w, err := t.way(); err == nil && w.Where != nil {
 		return w.Where(&t.Place)

@@ -45,7 +45,8 @@ type watched struct {
 	all  uint64 // packets lost since the first look, at least
 }
 
-// Lost is how many packets an interface has lost at least before its policy since it is watched.
+// Lost returns how many packets an interface has lost at least before its policy since it is
+// watched.
 func (w *Watch) Lost(dev string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -131,8 +131,8 @@ type told struct {
 	status Status
 }
 
-// NewRegister is one without parts. changed is told of each change, one after another; it must not
-// call the register.
+// NewRegister returns one without parts. changed is told of each change, one after another; it must
+// not call the register.
 func NewRegister(changed func(Change, Status)) *Register { return &Register{changed: changed} }
 
 // Part is the handle by which a part tells the register. Methods of nil do nothing.
@@ -332,7 +332,7 @@ func (r *Register) tell() {
 	}
 }
 
-// List are all parts, by kind, interface and name.
+// List returns all parts, by kind, interface and name.
 func (r *Register) List() []Status {
 	out := []Status{}
 	if r == nil {
@@ -352,7 +352,7 @@ func (r *Register) List() []Status {
 	return out
 }
 
-// order is where a kind is listed; one that the table lacks comes last.
+// order returns where a kind is listed; one that the table lacks comes last.
 func order(k Kind) int {
 	if at := slices.Index(Kinds, k); at >= 0 {
 		return at
@@ -360,7 +360,7 @@ func order(k Kind) int {
 	return len(Kinds)
 }
 
-// Failing are those of some parts that do not work.
+// Failing returns those of some parts that do not work.
 func Failing(all []Status) (out []Status) {
 	for _, s := range all {
 		if s.State == Fails {

@@ -15,7 +15,7 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// Pause is how long a part waits before it is tried again, after so many failures in a row.
+// Pause returns how long a part waits before it is tried again, after so many failures in a row.
 func Pause(failures int) time.Duration {
 	return min(longestPause, firstPause<<min(max(0, failures-1), 10))
 }
@@ -36,7 +36,7 @@ func Do(err error, do string) error {
 	return &doing{err, do}
 }
 
-// doOf is what to do about an error, "" if nobody knows.
+// doOf returns what to do about an error, "" if nobody knows.
 func doOf(err error) string {
 	var d *doing
 	if errors.As(err, &d) {

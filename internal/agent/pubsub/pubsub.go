@@ -137,7 +137,7 @@ func (h *Hub) Watch(ctx context.Context, after uint64, send func(id uint64, e *E
 	}
 }
 
-// Watchers is how many watch.
+// Watchers returns how many watch.
 func (h *Hub) Watchers() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

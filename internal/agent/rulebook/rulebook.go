@@ -63,10 +63,10 @@ func Open(path string) *Book {
 	return b
 }
 
-// Path is where the file is.
+// Path returns where the file is.
 func (b *Book) Path() string { return b.file.Path() }
 
-// Aside is where a damaged file is put.
+// Aside returns where a damaged file is put.
 func (b *Book) Aside() string { return b.file.Aside() }
 
 // prefix begins the ID of each rule.
@@ -75,7 +75,7 @@ const prefix = "live-"
 // IsID says whether a label is that of a rule of a writer.
 func IsID(label string) bool { return strings.HasPrefix(label, prefix) }
 
-// Next is the ID of a new rule.
+// Next returns the ID of a new rule.
 func (b *Book) Next() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ func (b *Book) Expire(now time.Time) error {
 	return b.save()
 }
 
-// Get is the rule of an ID.
+// Get returns the rule of an ID.
 func (b *Book) Get(id string) (Rule, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *Book) Get(id string) (Rule, bool) {
 	return b.all[at], true
 }
 
-// Of are the rules of an interface, the oldest first.
+// Of returns the rules of an interface, the oldest first.
 func (b *Book) Of(dev string) (out []Rule) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

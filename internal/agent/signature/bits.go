@@ -10,7 +10,7 @@ func newSet(n int) set { return make(set, (n+63)/64) }
 func (s set) add(i int)      { s[i/64] |= 1 << (i % 64) }
 func (s set) has(i int) bool { return s[i/64]>>(i%64)&1 == 1 }
 
-// full is the set of n packets.
+// full returns the set of n packets.
 func full(n int) set {
 	s := newSet(n)
 	for i := range n {

@@ -11,9 +11,10 @@ type counted[K comparable] struct {
 	n     int
 }
 
-// frequent are the values that at least a share of all have, with their numbers, in no order. It
-// keeps as many values as can have that share, whatever the others are (J. Misra, D. Gries, Finding
-// repeated elements, 1982): where all are different, as in payloads drawn at random, it holds few.
+// frequent returns the values that at least a share of all have, with their numbers, in no order.
+// It keeps as many values as can have that share, whatever the others are (J. Misra, D. Gries,
+// Finding repeated elements, 1982): where all are different, as in payloads drawn at random, it
+// holds few.
 func frequent[K comparable](all []K, share float64) []counted[K] {
 	held := make([]counted[K], 0, int(1/share)+1)
 	for _, v := range all {
@@ -49,7 +50,7 @@ func frequent[K comparable](all []K, share float64) []counted[K] {
 	})
 }
 
-// top are the values of a histogram, the most frequent first.
+// top returns the values of a histogram, the most frequent first.
 func top[K cmp.Ordered](counts map[K]int, most int) []K {
 	best := make([]K, 0, most+1)
 	for v, n := range counts {
@@ -65,8 +66,8 @@ func top[K cmp.Ordered](counts map[K]int, most int) []K {
 	return best
 }
 
-// nearlyAll are the fewest values, but at least so many, that have a share of all between them, the
-// most frequent first; none where these are more than most. It gives up at the first value too
+// nearlyAll returns the fewest values, but at least so many, that have a share of all between them,
+// the most frequent first; none where these are more than most. It gives up at the first value too
 // many.
 func nearlyAll[K comparable](all []K, least, most int, share float64,
 	compare func(a, b K) int) []K {

@@ -42,8 +42,8 @@ func kinds(p *packet.Packet) [3]kind {
 	return [3]kind{fine, coarse, {everything: true}}
 }
 
-// groupsOf are the largest groups of packets of the flood that look alike; what is everything comes
-// last.
+// groupsOf returns the largest groups of packets of the flood that look alike; what is everything
+// comes last.
 func groupsOf(flood, good *view, left set) []*group {
 	inFlood, inGood := map[kind][]int{}, map[kind][]int{}
 	n := 0

@@ -35,7 +35,7 @@ func (g *group) ranges(ph *field.Phrase, info *field.Info) {
 	g.others(ph, counts, n, goodCounts, goodN)
 }
 
-// valuesOf are the values of a field, in the order of the packets.
+// valuesOf returns the values of a field, in the order of the packets.
 func valuesOf(v *view, places []int, f field.Field) (out []uint64) {
 	for _, at := range places {
 		if num := v.numbers[f][at]; num.has {
@@ -127,7 +127,7 @@ func (g *group) intervals(ph *field.Phrase, counts map[uint64]int, n int,
 	}
 }
 
-// middle is the range of values without half a percent at each end.
+// middle returns the range of values without half a percent at each end.
 func middle(values []uint64, counts map[uint64]int, n int) (lo, hi uint64) {
 	cut := n / 200
 	i, j := 0, len(values)-1
@@ -140,7 +140,7 @@ func middle(values []uint64, counts map[uint64]int, n int) (lo, hi uint64) {
 	return values[i], values[j]
 }
 
-// heaviest is the run of values whose weights have the greatest sum (Kadane's algorithm).
+// heaviest returns the run of values whose weights have the greatest sum (Kadane's algorithm).
 func heaviest(values []uint64, weight func(uint64) float64) (lo, hi uint64, found bool) {
 	best, sum, from := 0.0, 0.0, 0
 	for i, v := range values {

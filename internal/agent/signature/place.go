@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// forget is a policy without the rules that remember packets: limits, cookies and what follows
+// forget returns a policy without the rules that remember packets: limits, cookies and what follows
 // fragments. Of a sample they do not see all packets, nor the times between them.
 func forget(p *policy.Policy) (*policy.Policy, bool) {
 	q := *p
@@ -34,7 +34,7 @@ func (w *work) judge(p *policy.Policy, s *Sample, tell func(n, slot int, act act
 	})
 }
 
-// inserted is the policy with rules in it, and where in its list each of them stands.
+// inserted returns the policy with rules in it, and where in its list each of them stands.
 func (w *work) inserted(rules []chosen, tail bool) (*policy.Policy, []int) {
 	q := *w.base
 	q.Rules = nil
@@ -101,8 +101,8 @@ func ruleOf(text string, n int) *policy.Rule {
 	return r
 }
 
-// place is where a rule stands: in front of the first rule of the policy that passes some of what
-// it is to drop. Rules in front of that go on to decide first.
+// place returns where a rule stands: in front of the first rule of the policy that passes some of
+// what it is to drop. Rules in front of that go on to decide first.
 func (w *work) place(c chosen) int {
 	front, _ := w.inserted([]chosen{{resolved: c.resolved}}, false)
 	mine := front.RuleSlot(0)

@@ -62,20 +62,20 @@ type Judged struct {
 	Dropped int // of the sample, dropped by the rules
 }
 
-// Passed is how many packets of the sample passed before, and were not to be kept.
+// Passed returns how many packets of the sample passed before, and were not to be kept.
 func (j *Judged) Passed() int { return j.Packets - j.Already - j.Kept }
 
-// Coverage is the share of what passed before that the rules drop, 0 to 1.
+// Coverage returns the share of what passed before that the rules drop, 0 to 1.
 func (j *Judged) Coverage() float64 {
 	return share(j.Dropped, j.Passed())
 }
 
-// Collateral is the share of all packets that the rules drop, 0 to 1.
+// Collateral returns the share of all packets that the rules drop, 0 to 1.
 func (j *Judged) Collateral() float64 {
 	return share(j.Dropped, j.Packets)
 }
 
-// Highest is the greatest share that the rules drop of such traffic, with 95 % confidence: the
+// Highest returns the greatest share that the rules drop of such traffic, with 95 % confidence: the
 // upper end of Wilson's interval, or 3/n where nothing was dropped (rule of three).
 func (j *Judged) Highest() float64 { return highest(j.Dropped, j.Packets) }
 
@@ -196,7 +196,8 @@ func newWork(flood, good *Sample, l Limits) *work {
 	return w
 }
 
-// suggested are the terms that packets of the flood suggest, with the packets that they hold for.
+// suggested returns the terms that packets of the flood suggest, with the packets that they hold
+// for.
 func (w *work) suggested(left set) ([]*term, error) {
 	terms := suggest(groupsOf(w.views[0], w.views[1], left))
 	for i, v := range w.views {
@@ -241,7 +242,7 @@ func (w *work) find(terms []*term) error {
 	return nil
 }
 
-// allowed is how many of n good packets that are searched rules may drop: by two standard
+// allowed returns how many of n good packets that are searched rules may drop: by two standard
 // deviations more where these are a part of the sample, as all of it is measured before a rule is
 // taken.
 func (w *work) allowed(n int) int {
@@ -252,8 +253,8 @@ func (w *work) allowed(n int) int {
 	return int(mean)
 }
 
-// first is the best rule that the samples as a whole allow, as narrow as it can be. Sources that
-// turn out to look forged are not asked for.
+// first returns the best rule that the samples as a whole allow, as narrow as it can be. Sources
+// that turn out to look forged are not asked for.
 func (w *work) first(s *search) *rule {
 	blind := w.good.Len() == 0
 	for _, r := range s.rules() {

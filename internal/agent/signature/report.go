@@ -33,7 +33,7 @@ type ReportSample struct {
 	Dropped int `json:"dropped"` // by the rules
 }
 
-// Report is the proposal as JSON has it.
+// Report returns the proposal as JSON has it.
 func (p *Proposal) Report() *Report {
 	out := &Report{Sentence: p.Sentence, Rules: []ReportRule{}, Coverage: p.Flood.Coverage(),
 		Notes: append([]string{}, p.Notes...), Flood: reportSample(&p.Flood),

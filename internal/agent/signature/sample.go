@@ -134,7 +134,7 @@ func (s *Sample) each(places []int, look func(n int, b []byte)) {
 	}
 }
 
-// all are the places of a sample.
+// all returns the places of a sample.
 func (s *Sample) all() []int {
 	places := make([]int, len(s.frames))
 	for i := range places {
@@ -155,7 +155,7 @@ func evenly(places []int, n int) []int {
 	return out
 }
 
-// Link is the link layer of the packets.
+// Link returns the link layer of the packets.
 func (s *Sample) Link() packet.Link { return s.link }
 
 // Each gives the packets that are held, each at its length on the wire. A frame is valid until the

@@ -44,7 +44,7 @@ type search struct {
 	allowance int // good packets that it may drop
 }
 
-// rules are the best that stay within the limits, the best first: a beam over conjunctions. The
+// rules returns the best that stay within the limits, the best first: a beam over conjunctions. The
 // address that a flood goes to is no part of them: a rule that needs it to spare good traffic would
 // only finish what the flood began.
 func (s *search) rules() []*rule {
@@ -81,7 +81,7 @@ func (s *search) rules() []*rule {
 	return found
 }
 
-// with is a rule with a term more; nil if that is no other rule, or one of too few packets.
+// with returns a rule with a term more; nil if that is no other rule, or one of too few packets.
 func (s *search) with(r *rule, t *term) *rule {
 	for _, u := range r.terms {
 		if t.conflicts(u) {
@@ -122,8 +122,8 @@ func (s *search) fill(r *rule) {
 	}
 }
 
-// best are the unfinished rules to go on with, by two orders: what they tell apart, and how near
-// they are to the limit.
+// best returns the unfinished rules to go on with, by two orders: what they tell apart, and how
+// near they are to the limit.
 func (s *search) best(rs []*rule) []*rule {
 	apart := func(r *rule) float64 {
 		return float64(r.hits)/float64(s.n) - float64(r.harm)/float64(max(s.good, 1)) -
@@ -211,8 +211,8 @@ func (s *search) narrow(r *rule, most int, blind bool) *rule {
 	return r.withoutDouble()
 }
 
-// sparing is a rule with a term that spares answers of DHCP servers; nil where it has no room for
-// one.
+// sparing returns a rule with a term that spares answers of DHCP servers; nil where it has no room
+// for one.
 func (s *search) sparing(r *rule) *rule {
 	for _, t := range s.terms {
 		if t.spares {
@@ -268,7 +268,8 @@ func (r *rule) asks(fields ...field.Field) bool {
 	})
 }
 
-// joined is a rule with a term more that narrows it, where the language lets both stand together.
+// joined returns a rule with a term more that narrows it, where the language lets both stand
+// together.
 func (s *search) joined(r *rule, t *term) *rule {
 	for _, u := range r.terms {
 		if t.field == u.field {
@@ -284,7 +285,7 @@ func (s *search) joined(r *rule, t *term) *rule {
 	return &w
 }
 
-// text is the rule without its label.
+// text returns the rule without its label.
 func (r *rule) text() string {
 	out := "drop"
 	for _, t := range r.terms {

@@ -9,14 +9,14 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Policy is the rules as a policy by themselves, which passes everything else.
+// Policy returns the rules as a policy by themselves, which passes everything else.
 func (p *Proposal) Policy() []byte {
 	f, _ := syntax.Parse("none", []byte("default pass\n"))
 	return p.Into(f)
 }
 
-// Into is a policy with the rules in it, each where it should stand, as `levee fmt` lays it out. f
-// is the policy of Limits, parsed without errors; it is changed.
+// Into returns a policy with the rules in it, each where it should stand, as `levee fmt` lays it
+// out. f is the policy of Limits, parsed without errors; it is changed.
 func (p *Proposal) Into(f *ast.File) []byte {
 	notes := "# " + p.Sentence + "\n"
 	for _, n := range p.Notes {

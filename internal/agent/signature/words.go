@@ -14,7 +14,7 @@ import (
 	"levee/internal/packet"
 )
 
-// highest is the upper end of Wilson's interval for a share of k in n at 95 %.
+// highest returns the upper end of Wilson's interval for a share of k in n at 95 %.
 func highest(k, n int) float64 {
 	if n == 0 {
 		return 1
@@ -212,7 +212,7 @@ func (w *work) describe(r *rule) (words string, forged bool) {
 
 type counts map[string]int
 
-// most is what nine of ten packets have, or "".
+// most returns what nine of ten packets have, or "".
 func (c counts) most(n int) string {
 	for k, m := range c {
 		if 10*m >= 9*n && m > 0 {
@@ -222,7 +222,7 @@ func (c counts) most(n int) string {
 	return ""
 }
 
-// nameOf is a packet's kind.
+// nameOf returns a packet's kind.
 func nameOf(p *packet.Packet) string {
 	switch {
 	case !p.IsIP():

@@ -28,7 +28,7 @@ var Inputs = []*inlet.Row{
 	&knock.Row,
 }
 
-// Input is the row of a word; nil: there is none.
+// Input returns the row of a word; nil: there is none.
 func Input(word string) *inlet.Row {
 	at := slices.IndexFunc(Inputs, func(r *inlet.Row) bool { return r.Name == word })
 	if at < 0 {

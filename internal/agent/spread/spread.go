@@ -91,10 +91,10 @@ const (
 	fewest     = 3 // addresses in a block, by which it is told from one with none
 )
 
-// Drawn is how many of the addresses are drawn at random from all of a family, from 0 to 1, also
-// where others are among them. Of IPv6 all is 2000::/3 (RFC 4291 section 2.4). It is by the quarter
-// of blocks that has fewest: random addresses come from all of them alike, and the clients of a
-// service leave most of these out. It errs to less.
+// Drawn returns how many of the addresses are drawn at random from all of a family, from 0 to 1,
+// also where others are among them. Of IPv6 all is 2000::/3 (RFC 4291 section 2.4). It is by the
+// quarter of blocks that has fewest: random addresses come from all of them alike, and the clients
+// of a service leave most of these out. It errs to less.
 func Drawn(addrs []netip.Addr) float64 {
 	var four, six [allBlocks]int
 	for _, a := range addrs {
@@ -115,8 +115,8 @@ func Drawn(addrs []netip.Addr) float64 {
 	return min(1, float64(out)/float64(max(1, len(addrs))))
 }
 
-// commonBits is the first bit from which on addresses differ: in fewer than 98 of 100 they are as
-// in most.
+// commonBits returns the first bit from which on addresses differ: in fewer than 98 of 100 they are
+// as in most.
 func commonBits(of [][16]byte, from int) int {
 	for bit := from; bit < 120; bit++ {
 		ones := 0
@@ -130,7 +130,7 @@ func commonBits(of [][16]byte, from int) int {
 	return 120
 }
 
-// octet is 8 bits of an address from one on.
+// octet returns 8 bits of an address from one on.
 func octet(a [16]byte, bit int) byte {
 	w := uint16(a[bit/8]) << 8
 	if bit/8 < 15 {

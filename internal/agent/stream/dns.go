@@ -67,7 +67,7 @@ func (p *dnsParser) Record() map[string]any {
 		"rrname": p.read.Name.String(), "rrtype": typeOfDNS(p.read.Type)}}
 }
 
-// typeOfDNS is a type in words, or as RFC 3597 writes one without.
+// typeOfDNS returns a type in words, or as RFC 3597 writes one without.
 func typeOfDNS(n uint16) string {
 	names := field.DNSType.Info().Names
 	at := slices.IndexFunc(names, func(of field.Name) bool { return of.Lo == uint64(n) })

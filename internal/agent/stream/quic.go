@@ -52,7 +52,8 @@ type quicForm struct {
 	recognised bool
 }
 
-// quicFormOf is the form of a version. Drafts 29 to 32 and 33 to 34 differ in their salt alone.
+// quicFormOf returns the form of a version. Drafts 29 to 32 and 33 to 34 differ in their salt
+// alone.
 func quicFormOf(version uint32) quicForm {
 	const (
 		v1    = "\x38\x76\x2c\xf7\xf5\x59\x34\xb3\x4d\x17\x9a\xe6\xa4\xc8\x0c\xad\xcc\xbb\x7f\x0a"
@@ -79,7 +80,7 @@ type quicKeys struct {
 	iv     []byte
 }
 
-// quicKeysOf are the keys for a connection ID (RFC 9001, section 5.2); nil: there are none.
+// quicKeysOf returns the keys for a connection ID (RFC 9001, section 5.2); nil: there are none.
 func quicKeysOf(form quicForm, id []byte) *quicKeys {
 	initial, err := hkdf.Extract(sha256.New, id, []byte(form.salt))
 	if err != nil {
@@ -250,7 +251,7 @@ func quicHeaderOf(b []byte) (h quicHeader, ok bool) {
 	return h, !c.bad && n > 0 && n <= len(c.b)
 }
 
-// varint is a number of variable length (RFC 9000, section 16). One that is larger than any
+// varint returns a number of variable length (RFC 9000, section 16). One that is larger than any
 // datagram is too long.
 func (c *cutter) varint() int {
 	first := c.one()

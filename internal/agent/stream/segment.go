@@ -7,7 +7,7 @@ import (
 	"levee/internal/packet"
 )
 
-// SegmentOf is what a whole frame carries of a flow; false: it is of none. p is overwritten.
+// SegmentOf returns what a whole frame carries of a flow; false: it is of none. p is overwritten.
 func SegmentOf(link packet.Link, frame []byte, p *packet.Packet) (s Segment, ok bool) {
 	*p = packet.Packet{}
 	link.Decode(frame, p)

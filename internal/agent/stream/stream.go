@@ -57,7 +57,7 @@ type Parser interface {
 // Kinds are the rows.
 var Kinds = []*Kind{&tls, &quic, &http, &ssh, &smtp, &dnsKind, &banner}
 
-// Named is the kind of a name; nil: there is none.
+// Named returns the kind of a name; nil: there is none.
 func Named(name string) *Kind {
 	at := slices.IndexFunc(Kinds, func(k *Kind) bool { return k.Name == name })
 	if at < 0 {
@@ -66,7 +66,7 @@ func Named(name string) *Kind {
 	return Kinds[at]
 }
 
-// Names are the names of all kinds.
+// Names returns the names of all kinds.
 func Names() (out []string) {
 	for _, k := range Kinds {
 		out = append(out, k.Name)
@@ -78,5 +78,5 @@ func Names() (out []string) {
 var common = []string{"timestamp", "event_type", "src_ip", "src_port", "dest_ip", "dest_port",
 	"proto", "app_proto", "in_iface"}
 
-// All are the fields that records of a kind may have.
+// All returns the fields that records of a kind may have.
 func (k *Kind) All() []string { return slices.Concat(common, k.Fields) }

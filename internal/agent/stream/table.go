@@ -142,7 +142,7 @@ func (t *Table) Segment(s *Segment) {
 	}
 }
 
-// begin is a new flow; nil: nobody reads it.
+// begin returns a new flow; nil: nobody reads it.
 func (t *Table) begin(k Key, s *Segment) *flow {
 	f := &flow{key: k, since: s.At, first: s.First, next: s.First}
 	if s.Proto == UDP {
@@ -291,7 +291,7 @@ func (r *reading) feed(b []byte) (a Answer) {
 	return a
 }
 
-// end is the answer where nothing more comes.
+// end returns the answer where nothing more comes.
 func (r *reading) end() Answer {
 	is := false
 	if r.guard(func() { is = r.parser.End() }) && is {
@@ -413,7 +413,7 @@ func (t *Table) tell(f *flow) {
 	}
 }
 
-// record is what a reader is told of a flow; nil: the parser fails to say it.
+// record returns what a reader is told of a flow; nil: the parser fails to say it.
 func (f *flow) record(r *reading, at time.Time) []byte {
 	var out map[string]any
 	if !r.guard(func() { out = r.parser.Record() }) {

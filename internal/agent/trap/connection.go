@@ -162,7 +162,7 @@ func (t *Trap) boundMemory(ctx context.Context) {
 	}
 }
 
-// inUse is how many bytes of memory objects and stacks take.
+// inUse returns how many bytes of memory objects and stacks take.
 func inUse() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/stacks:bytes"}}

@@ -73,7 +73,7 @@ func (o *opening) fail(err error) error {
 	return err
 }
 
-// fingerprint is the HASSH of a packet with a client's offer, and the text below that MD5: key
+// fingerprint returns the HASSH of a packet with a client's offer, and the text below that MD5: key
 // exchange, encryption, authentication and compression, as the client would send with them
 // (github.com/salesforce/hassh). It is empty for another packet.
 func fingerprint(packet []byte) (hassh, algorithms string) {

@@ -53,7 +53,7 @@ type Record struct {
 // maxText is how many bytes of a user, a password or a reason are kept.
 const maxText = 256
 
-// bounded is the record with its texts cut.
+// bounded returns the record with its texts cut.
 func (r Record) bounded() Record {
 	if !utf8.ValidString(r.Password) {
 		r.PasswordHex, r.Password = hex.EncodeToString([]byte(cut(r.Password))), ""
@@ -64,7 +64,7 @@ func (r Record) bounded() Record {
 	return r
 }
 
-// line is the record as JSON.
+// line returns the record as JSON.
 func (r Record) line() ([]byte, error) {
 	line, err := json.Marshal(r)
 	return append(diag.EscapedJSON(line), '\n'), err

@@ -77,7 +77,7 @@ func CheckVersion(v string) error {
 	return nil
 }
 
-// Counts are those until now.
+// Counts returns those until now.
 func (t *Trap) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,7 +212,7 @@ func (t *Trap) handle(c *connection) {
 		Why: c.why(err)}))
 }
 
-// source is what connections are counted by: hosts have an IPv6 /64.
+// source returns what connections are counted by: hosts have an IPv6 /64.
 func source(a net.Addr) netip.Prefix {
 	from := addrPort(a).Addr()
 	bits := 32

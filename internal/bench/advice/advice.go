@@ -42,14 +42,14 @@ type kind struct {
 
 var policy = fmt.Appendf(nil, "drop udp port %d as \"flood\"\ndefault pass\n", flood.Port)
 
-// at is a policy at the hook of a mode.
+// at returns a policy at the hook of a mode.
 func at(mode store.Mode) func(*Options) contender.Defence {
 	return func(*Options) contender.Defence {
 		return contender.LeveeAt(string(mode), "one-rule", policy, mode)
 	}
 }
 
-// bare is an application that takes each packet.
+// bare returns an application that takes each packet.
 func bare(*Options) contender.Defence { return contender.Recvmmsg() }
 
 // Names are those of the findings of package doctor.
@@ -68,7 +68,7 @@ var kinds = []kind{
 		func(*Options) contender.Defence { return besideSocket() }, bare},
 }
 
-// Names are the advices, as they can be chosen.
+// Names returns the advices, as they can be chosen.
 func Names() []string { return bench.Names(kinds, func(k kind) string { return k.name }) }
 
 func (o *Options) complete() error {
@@ -150,7 +150,7 @@ func (l *laden) Remove(ctx context.Context) error {
 	return errors.Join(err, l.Defence.Remove(ctx))
 }
 
-// behindRules is an application behind n rules of nftables at input that compare an address.
+// behindRules returns an application behind n rules of nftables at input that compare an address.
 func behindRules(n int) contender.Defence {
 	return &laden{Defence: contender.Recvmmsg(),
 		name: fmt.Sprintf("recvmmsg behind %d rules", n),
@@ -175,8 +175,8 @@ func behindRules(n int) contender.Defence {
 		}}
 }
 
-// besideSocket is an application beside a packet socket whose filter takes no packet, as that of a
-// DHCP client.
+// besideSocket returns an application beside a packet socket whose filter takes no packet, as that
+// of a DHCP client.
 func besideSocket() contender.Defence {
 	return &laden{Defence: contender.Recvmmsg(), name: "recvmmsg beside a packet socket",
 		what:    "the application, and a packet socket whose filter takes no packet",

@@ -42,7 +42,7 @@ var caveats = []string{
 		"its interval has 0 in it, nothing is shown",
 }
 
-// Lacking are the advices without a figure.
+// Lacking returns the advices without a figure.
 func (r *Report) Lacking() (names []string) {
 	for _, a := range r.Advices {
 		if a.Gained == nil {
@@ -52,7 +52,7 @@ func (r *Report) Lacking() (names []string) {
 	return names
 }
 
-// nanos are the ns a packet of the rounds of a rung that count, by round.
+// nanos returns the ns a packet of the rounds of a rung that count, by round.
 func nanos(g *flood.Rung) map[int]float64 {
 	out := map[int]float64{}
 	for i := range g.Windows {
@@ -129,7 +129,7 @@ func (r *Report) Text(w io.Writer) error {
 	return t.End(w, &r.Head)
 }
 
-// Document is the report for files.
+// Document returns the report for files.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("advice", "What doctor advises",
 		"What a packet takes with what costs and without it, where that can be tried in a lab.")
@@ -152,5 +152,5 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// Raw is the report with its own fields.
+// Raw returns the report with its own fields.
 func (r *Report) Raw() any { return r }

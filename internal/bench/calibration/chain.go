@@ -64,9 +64,9 @@ func (c *Chain) Close() error {
 // Warm visits every line once.
 func (c *Chain) Warm() { c.walk(len(c.lines)) }
 
-// Time is the ns that a load takes, over so many from where the last walk ended, in the calling
-// thread's own run time: what else runs on the core does not count, but for what it leaves in the
-// caches. The caller's thread must be locked to its goroutine.
+// Time returns the ns that a load takes, over so many from where the last walk ended, in the
+// calling thread's own run time: what else runs on the core does not count, but for what it leaves
+// in the caches. The caller's thread must be locked to its goroutine.
 func (c *Chain) Time(loads int) float64 {
 	begun := ran()
 	c.walk(loads)
@@ -81,7 +81,7 @@ func (c *Chain) walk(loads int) {
 	c.at = at
 }
 
-// ran is the calling thread's run time, in ns.
+// ran returns the calling thread's run time, in ns.
 func ran() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // cannot fail for this clock

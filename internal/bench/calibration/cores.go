@@ -39,9 +39,9 @@ func onCore(cpu int, f func()) <-chan error {
 // one would be of chance.
 const workTime = 8 * time.Millisecond
 
-// WorkOn is the ns that an operation takes among many that do not wait for each other, on two cores
-// at the same time, the mean of both. It grows while somebody else's work shares the cores, which
-// nothing else in a guest shows.
+// WorkOn returns the ns that an operation takes among many that do not wait for each other, on two
+// cores at the same time, the mean of both. It grows while somebody else's work shares the cores,
+// which nothing else in a guest shows.
 func WorkOn(a, b int) (float64, error) {
 	var ns [2]float64
 	var ended [2]<-chan error
@@ -78,8 +78,8 @@ func (p *passed) await(n uint32, deadline time.Time) bool {
 	return true
 }
 
-// Distance is how long a cache line takes from one core to another and back, in ns, and 0 where
-// both never ran at the same time for long enough to tell.
+// Distance returns how long a cache line takes from one core to another and back, in ns, and 0
+// where both never ran at the same time for long enough to tell.
 //
 // On a machine of its own it is a constant. Under a hypervisor the cores are threads of the host,
 // which it moves: from two threads of one core to two cores with a common cache, to cores that have

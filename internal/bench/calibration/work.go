@@ -17,10 +17,10 @@ const (
 	interrupted = 2.5
 )
 
-// Work is the ns that an operation takes among many that do not wait for each other, over so much
-// of the calling thread's run time, and over one block at least. Such work fills what executes in a
-// core; so it takes longer, by a third or more, while the core's other thread works, and no longer
-// whatever caches and memory are given. The caller's thread must be locked to its goroutine.
+// Work returns the ns that an operation takes among many that do not wait for each other, over so
+// much of the calling thread's run time, and over one block at least. Such work fills what executes
+// in a core; so it takes longer, by a third or more, while the core's other thread works, and no
+// longer whatever caches and memory are given. The caller's thread must be locked to its goroutine.
 func Work(d time.Duration) float64 {
 	var blocks []float64
 	var result uint64
@@ -35,7 +35,7 @@ func Work(d time.Duration) float64 {
 	return undisturbed(blocks)
 }
 
-// undisturbed is the mean of the blocks that were not interrupted.
+// undisturbed returns the mean of the blocks that were not interrupted.
 func undisturbed(blocks []float64) float64 {
 	most := interrupted * slices.Min(blocks)
 	sum, n := 0.0, 0

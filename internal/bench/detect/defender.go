@@ -281,7 +281,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return t.Buffer.Write(b[max(0, len(b)-tailSize):])
 }
 
-// last is the last line.
+// last returns the last line.
 func (t *tail) last() string {
 	lines := strings.Split(strings.TrimSpace(t.String()), "\n")
 	return lines[len(lines)-1]

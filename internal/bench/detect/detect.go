@@ -242,7 +242,8 @@ func (r *Report) measure(ctx context.Context, o *Options, s *demo.Stage, c *cler
 	return nil
 }
 
-// interrupted is an error unless it is one of a measurement that was interrupted, which Run says.
+// interrupted returns an error unless it is one of a measurement that was interrupted, which Run
+// says.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -250,7 +251,7 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// rest is what the defender takes while clients come and nothing else.
+// rest returns what the defender takes while clients come and nothing else.
 func rest(ctx context.Context, o *Options, w *watch) (*Cost, error) {
 	// What it does at its beginning is none of rest.
 	if err := lab.Sleep(ctx, o.Before/2); err != nil {
@@ -322,7 +323,7 @@ func (m *meter) cost(samples []sample) *Cost {
 	return c
 }
 
-// within are the samples of a span of time.
+// within returns the samples of a span of time.
 func within(samples []sample, from, to time.Duration) []sample {
 	lo, _ := slices.BinarySearchFunc(samples, from,
 		func(s sample, at time.Duration) int { return int(s.at - at) })
@@ -408,8 +409,8 @@ func firstOf(samples []sample, from, to time.Duration) time.Duration {
 	return from
 }
 
-// median is the sample whose loss of clients' packets is in the middle: what is under way shows in
-// single samples.
+// median returns the sample whose loss of clients' packets is in the middle: what is under way
+// shows in single samples.
 func median(list []sample) sample {
 	if len(list) == 0 {
 		return sample{}

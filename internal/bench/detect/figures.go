@@ -103,8 +103,9 @@ func ratio[N int64 | uint64](part, of N) figure {
 // something.
 const fewest = 20
 
-// drop is the time from the first packet of a wave until XDP drops at least half of what comes, and
-// the time between the two samples that say so. The driver tells both counts at one moment.
+// drop returns the time from the first packet of a wave until XDP drops at least half of what
+// comes, and the time between the two samples that say so. The driver tells both counts at one
+// moment.
 func drop(samples []sample, from, to time.Duration) (at figure, resolution float64) {
 	in := within(samples, from, to)
 	for i := 1; i < len(in); i++ {
@@ -116,7 +117,7 @@ func drop(samples []sample, from, to time.Duration) (at figure, resolution float
 	return none, 0
 }
 
-// dropped is the share of a flood that was dropped in a span of time.
+// dropped returns the share of a flood that was dropped in a span of time.
 func dropped(samples []sample, from, to time.Duration) figure {
 	in := within(samples, from, to)
 	if len(in) < 2 {
@@ -130,7 +131,7 @@ func dropped(samples []sample, from, to time.Duration) figure {
 	return 1 - ratio(min(passed, came), came)
 }
 
-// wasted is the most packets of a flood that passed within a second, as a share of a line.
+// wasted returns the most packets of a flood that passed within a second, as a share of a line.
 func wasted(samples []sample, line float64) figure {
 	if len(samples) < 2 {
 		return none
@@ -145,7 +146,7 @@ func wasted(samples []sample, line float64) figure {
 	return figure(float64(most) / line)
 }
 
-// answered is the share of requests that were answered, of those due in a span of time.
+// answered returns the share of requests that were answered, of those due in a span of time.
 func answered(requests []demo.Request, from, to time.Duration) figure {
 	all, got := 0, 0
 	for _, q := range requests {
@@ -159,8 +160,8 @@ func answered(requests []demo.Request, from, to time.Duration) figure {
 	return ratio(int64(got), int64(all))
 }
 
-// worse is the longest time, in seconds of a flood, for which clients of one kind got less than
-// nine of ten answers that they got before, while XDP dropped packets.
+// worse returns the longest time, in seconds of a flood, for which clients of one kind got less
+// than nine of ten answers that they got before, while XDP dropped packets.
 func worse(requests []demo.Request, samples []sample, from, to time.Duration) figure {
 	most := 0
 	for _, what := range demo.Whats {
@@ -223,7 +224,8 @@ func (row *Row) figures(line float64) *Figures {
 	return f
 }
 
-// earlier is the lesser of a time in seconds and another, from the beginning; a zero time is none.
+// earlier returns the lesser of a time in seconds and another, from the beginning; a zero time is
+// none.
 func earlier(than figure, at, begin time.Time) figure {
 	if at.IsZero() {
 		return than
@@ -316,7 +318,8 @@ func (row *Row) collateral(f *Figures) {
 	}
 }
 
-// predicted is what was predicted of good packets over a time: of each rule as long as it dropped.
+// predicted returns what was predicted of good packets over a time: of each rule as long as it
+// dropped.
 func (i *Incident) predicted(whole time.Duration) (sum float64) {
 	for k := range i.Rules {
 		r := &i.Rules[k]

@@ -42,7 +42,7 @@ type kind struct {
 	forges     bool // it comes in the names of clients, from which tallies cannot tell it
 }
 
-// plain is a flood of one kind of packets.
+// plain returns a flood of one kind of packets.
 func plain(name, what, of string) kind {
 	return kind{name: name, what: what, waves: func(o *Options, to netip.Addr) ([]wave, error) {
 		return []wave{{what: what, lasts: o.During, share: 1, floods: forged(of, to)}}, nil
@@ -108,13 +108,13 @@ var kinds = []kind{
 
 func init() { kinds = append(kinds, vectors...) }
 
-// inNames is a kind that comes in the names of clients.
+// inNames returns a kind that comes in the names of clients.
 func (k kind) inNames() kind {
 	k.forges = true
 	return k
 }
 
-// words is a flood of packets in the words of the language, TO and TO6 for the service.
+// words returns a flood of packets in the words of the language, TO and TO6 for the service.
 func words(name, what string, rate float64, text string) kind {
 	return kind{name: name, what: what, waves: wordsOf(what, rate, text)}
 }
@@ -139,7 +139,7 @@ func wordy(text string, to, six netip.Addr) (wave, error) {
 // CaptureName is the capture within the directory that Options.Data names.
 const CaptureName = "pcap/dns-amplification-fragmented.pcap"
 
-// forged are the packets of a flood of the demo, from all over the Internet. Ports come in no
+// forged returns the packets of a flood of the demo, from all over the Internet. Ports come in no
 // order: of those in a row a moment has seen a part only, by which a rule could tell it.
 func forged(name string, to netip.Addr) []gen.Flood {
 	for _, k := range demo.Kinds {
@@ -162,7 +162,7 @@ func forged(name string, to netip.Addr) []gen.Flood {
 var internet = without(netip.MustParsePrefix("0.0.0.0/0"),
 	"0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "198.18.0.0/15", "224.0.0.0/3")
 
-// without is a prefix without others, as prefixes.
+// without returns a prefix without others, as prefixes.
 func without(p netip.Prefix, others ...string) []netip.Prefix {
 	for _, s := range others {
 		o := netip.MustParsePrefix(s)
@@ -240,7 +240,7 @@ func mixture(_ *Options, to netip.Addr) (w []wave, _ error) {
 
 func nameOf(k kind) string { return k.name }
 
-// FloodNames are the names of the floods.
+// FloodNames returns the names of the floods.
 func FloodNames() []string { return bench.Names(kinds, nameOf) }
 
 // steering is UDP to one port that nothing but its TTL tells from a client's.

@@ -91,7 +91,7 @@ func drawn(seed uint64, draw func(*rand.Rand) packet.Spec) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// anything is a datagram that has nothing in common with others but the victim: source, ports,
+// anything returns a datagram that has nothing in common with others but the victim: source, ports,
 // length, hop count and content are drawn.
 func anything(r *rand.Rand) packet.Spec {
 	const longest = 512
@@ -113,7 +113,7 @@ func hostOf(r *rand.Rand) netip.Addr {
 	}
 }
 
-// amplified is the answer to `ANY example.`, with so much text.
+// amplified returns the answer to `ANY example.`, with so much text.
 func amplified(id uint16, size int) ([]byte, error) {
 	name := dnsmessage.MustNewName("example.")
 	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{ID: id, Response: true,

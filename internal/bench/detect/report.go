@@ -35,7 +35,7 @@ var caveats = []string{
 		"doing",
 }
 
-// Raw is what JSON has besides the document.
+// Raw returns what JSON has besides the document.
 func (r *Report) Raw() any {
 	own := struct {
 		bench.Head
@@ -58,7 +58,7 @@ func marked(text string, missed bool) string {
 	return text
 }
 
-// show is a figure for a person.
+// show returns a figure for a person.
 func show(f figure, format string, scale float64) string {
 	switch {
 	case !f.is():
@@ -195,7 +195,7 @@ func (r *Report) Complete() bool {
 // bucket is the time over which samples are gathered in a curve.
 const bucket = 250 * time.Millisecond
 
-// Document is the report to be drawn: the floods by time, and all figures.
+// Document returns the report to be drawn: the floods by time, and all figures.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("detect", "From a flood to a rule",
 		fmt.Sprintf("Floods of %s packets/s against a host with good clients: how soon XDP drops "+

@@ -27,10 +27,10 @@ type sample struct {
 	missing [tally.Kinds]int64
 }
 
-// good is how many packets of clients XDP had taken: exact when nothing is under way.
+// good returns how many packets of clients XDP had taken: exact when nothing is under way.
 func (s *sample) good() uint64 { return s.sent - min(s.refused, s.sent) }
 
-// flood is how many packets of a flood XDP had taken.
+// flood returns how many packets of a flood XDP had taken.
 func (s *sample) flood() uint64 { return s.xdp - min(s.good(), s.xdp) }
 
 // lost returns how many packets of clients XDP dropped; one more or less is under way.

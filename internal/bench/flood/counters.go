@@ -69,8 +69,8 @@ func (l *Lab) take() (sample, error) {
 	return s, err
 }
 
-// taken is what the receiver has taken from its ring, by the driver's count. The calling thread is
-// in the namespace of the server.
+// taken returns what the receiver has taken from its ring, by the driver's count. The calling
+// thread is in the namespace of the server.
 func (l *Lab) taken() (uint64, error) {
 	c, err := lab.Counters(l.device)
 	n, ok := c[contender.Received]
@@ -161,12 +161,12 @@ func parseCPU(text string, cpu int) (CPUTimes, error) {
 	return c, nil
 }
 
-// busy is the share of the core's time since an earlier reading in which it did something.
+// busy returns the share of the core's time since an earlier reading in which it did something.
 func (c CPUTimes) busy(before CPUTimes) float64 {
 	return 1 - ratio(c.idle-before.idle, c.all-before.all)
 }
 
-// Stolen is the share of all cores' time since an earlier reading that the hypervisor took.
+// Stolen returns the share of all cores' time since an earlier reading that the hypervisor took.
 func (c CPUTimes) Stolen(before CPUTimes) float64 {
 	return ratio(c.steal-before.steal, c.allOfThem-before.allOfThem)
 }

@@ -84,8 +84,8 @@ type Ratio struct {
 	LeastInterval    *[2]float64 `json:"least_third_interval"`
 }
 
-// figure is the median with the interval that order statistics give it (report.Summary). Values are
-// bench.MinRounds or more, or the interval is unbounded.
+// figure returns the median with the interval that order statistics give it (report.Summary).
+// Values are bench.MinRounds or more, or the interval is unbounded.
 func figure(values []float64) Figure {
 	m, low, high := report.Summary(values)
 	return Figure{MedianPPS: m, Interval: [2]float64{low, high}}
@@ -126,7 +126,7 @@ func (c *Comparison) Figures(g *Rung, family string) *Figures {
 	return c.figures(g, family, c.Reference())
 }
 
-// figures are those of windows that are to be like the reference.
+// figures returns the figures of windows that are to be like the reference.
 func (c *Comparison) figures(g *Rung, family string, r Reference) *Figures {
 	f := &Figures{rounds: map[int]mixed{}}
 	floods := 0
@@ -250,8 +250,8 @@ func (r reasons) list() []string {
 	return out
 }
 
-// needed is how many rounds must have a figure: two of three, and as many as an interval needs.
-// What a run that was interrupted has measured is shown in any case.
+// needed returns how many rounds must have a figure: two of three, and as many as an interval
+// needs. What a run that was interrupted has measured is shown in any case.
 func (c *Comparison) needed() int {
 	if c.Incomplete {
 		return 1
@@ -275,7 +275,7 @@ func (g *Rung) attempts(family string) [][]Window {
 	return out
 }
 
-// mix is the rate for as many packets of each flood: times add up, not rates.
+// mix returns the rate for as many packets of each flood: times add up, not rates.
 func mix(windows []Window) mixed {
 	var m mixed
 	n := float64(len(windows))
@@ -327,7 +327,7 @@ func (f *Figures) medians() {
 	f.Limits = slices.Sorted(maps.Keys(limits))
 }
 
-// over is the median of something over the rounds, with its interval where there are enough of
+// over returns the median of something over the rounds, with its interval where there are enough of
 // them.
 func (f *Figures) over(of func(mixed) *float64) (*float64, *[2]float64) {
 	var values []float64

@@ -51,7 +51,7 @@ func (w *Window) judge() {
 	w.saturation()
 }
 
-// other is the share of the core that something else than the rung took from it: while the
+// other returns the share of the core that something else than the rung took from it: while the
 // receiving thread wanted it, or, where that also waits for the application behind it, what neither
 // of both had.
 func (w *Window) other() float64 {
@@ -99,7 +99,7 @@ func (w *Window) saturation() {
 	}
 }
 
-// imbalance is the distance of two counts that should be one, as a share of the first.
+// imbalance returns the distance of two counts that should be one, as a share of the first.
 func imbalance(want, got uint64) float64 {
 	if want == got {
 		return 0
@@ -109,10 +109,10 @@ func imbalance(want, got uint64) float64 {
 
 func ratio(a, b uint64) float64 { return float64(a) / math.Max(float64(b), 1) }
 
-// RefusedShare is the share of the packets offered that found the ring full.
+// RefusedShare returns the share of the packets offered that found the ring full.
 func (w *Window) RefusedShare() float64 { return ratio(w.Refused, w.Offered) }
 
-// OffBalance is the share of the packets offered, or of those received, without an account.
+// OffBalance returns the share of the packets offered, or of those received, without an account.
 func (w *Window) OffBalance() float64 {
 	return max(imbalance(w.Offered, w.Refused+w.Received),
 		imbalance(w.Received, w.Dropped+w.PassedOn+w.Overflow))

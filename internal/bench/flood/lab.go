@@ -155,7 +155,7 @@ func (l *Lab) prepare() error {
 	return nil
 }
 
-// In is the device on which the flood arrives.
+// In returns the device on which the flood arrives.
 func (l *Lab) In() *lab.Device { return &l.Server.Devices[0] }
 
 // NoCounters says why there are no cycles, empty if there are.

@@ -113,7 +113,7 @@ func NewStopwatch(tids ...int) *Stopwatch {
 	return w
 }
 
-// Ran is the run time since the beginning of the threads or of the watch.
+// Ran returns the run time since the beginning of the threads or of the watch.
 func (w *Stopwatch) Ran() (sum time.Duration, err error) {
 	for _, fd := range w.fds {
 		ns, _, _, err := readEvent(fd)

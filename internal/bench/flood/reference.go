@@ -39,8 +39,8 @@ func referenceOf(windows iter.Seq[*Window]) Reference {
 	return Reference{leastTenth(distance), leastTenth(work)}
 }
 
-// leastTenth is the greatest of the least tenth of values, which it sorts, 0 of none: one of them,
-// for between two places there is nobody.
+// leastTenth returns the greatest of the least tenth of values, which it sorts, 0 of none: one of
+// them, for between two places there is nobody.
 func leastTenth(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -49,7 +49,7 @@ func leastTenth(values []float64) float64 {
 	return values[(len(values)-1)/10]
 }
 
-// OperationNs is the mean of the readings before and behind the window, 0 if one is missing.
+// OperationNs returns the mean of the readings before and behind the window, 0 if one is missing.
 func (w *Window) OperationNs() float64 {
 	if w.Work[0] <= 0 || w.Work[1] <= 0 {
 		return 0

@@ -27,7 +27,7 @@ type Rung struct {
 	Defence contender.Defence `json:"-"`
 }
 
-// NewRung is the rung of a defence.
+// NewRung returns the rung of a defence.
 func NewRung(d contender.Defence) *Rung {
 	return &Rung{Name: d.Name(), What: d.Describe(), Windows: []Window{}, Defence: d}
 }
@@ -262,10 +262,10 @@ const forComfort = 0.9
 // tool that locks itself, for the most part.
 const retryPause = 200 * time.Millisecond
 
-// Reference is that of the windows until now.
+// Reference returns the reference of the windows until now.
 func (c *Comparison) Reference() Reference { return referenceOf(c.AllWindows()) }
 
-// AllWindows are those of all rungs.
+// AllWindows returns those of all rungs.
 func (c *Comparison) AllWindows() iter.Seq[*Window] {
 	return func(yield func(*Window) bool) {
 		for _, g := range c.Rungs {
@@ -278,7 +278,7 @@ func (c *Comparison) AllWindows() iter.Seq[*Window] {
 	}
 }
 
-// families are those measured; one without a name where that was not the question.
+// families returns those measured; one without a name where that was not the question.
 func (c *Comparison) families() []string {
 	if len(c.Families) == 0 {
 		return []string{""}

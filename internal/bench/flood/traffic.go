@@ -52,13 +52,13 @@ var (
 	}
 )
 
-// Sources are the prefixes of flood sources of a family, without bogons.
+// Sources returns the prefixes of flood sources of a family, without bogons.
 func Sources(family string) []netip.Prefix { return sources[family] }
 
 // TrafficNames are the floods for ladders.
 var TrafficNames = []string{"udp", "syn", "bogon", "ack"}
 
-// Floods are the named floods of a family, to a device of a lab.
+// Floods returns the named floods of a family, to a device of a lab.
 func Floods(names []string, family string, d *lab.Device) []Traffic {
 	to, header, ip := d.IPv4.Addr(), 20, "IPv4"
 	if family == IPv6 {
@@ -99,7 +99,7 @@ const (
 // SaneRate tells whether a flood may have a rate.
 func SaneRate(pps float64) bool { return pps >= MinRate && pps <= MaxRate }
 
-// Rate is a number of packets a second for a person.
+// Rate returns a number of packets a second for a person.
 func Rate(pps float64) string {
 	switch {
 	case pps >= 1e6:

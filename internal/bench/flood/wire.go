@@ -204,7 +204,7 @@ func goesBy(ctx context.Context, host, device string) bool {
 	})
 }
 
-// another is the first core that this process may use, but for one.
+// another returns the first core that this process may use, but for one.
 func another(cpu int) (int, error) {
 	all, err := lab.AllowedCPUs()
 	if err != nil {
@@ -255,7 +255,7 @@ func (l *Lab) tryWire(ctx context.Context) error {
 	return nil
 }
 
-// channels are those of the receiver. The calling thread is in its namespace.
+// channels returns the channels of the receiver. The calling thread is in its namespace.
 func (l *Lab) channels() uint32 {
 	c, err := lab.ReadCard(l.device)
 	if err != nil {
@@ -289,7 +289,7 @@ func (l *Lab) Caveat() string {
 	return l.wire.Caveat()
 }
 
-// Circumstances are the caveat and, over a card, the path.
+// Circumstances returns the caveat and, over a card, the path.
 func (l *Lab) Circumstances() []string {
 	if l.wire == nil {
 		return []string{l.Caveat()}

@@ -66,14 +66,14 @@ var generators = []generator{
 
 func nameOf(g generator) string { return g.name }
 
-// Names are the generators, as they can be chosen.
+// Names returns the generators, as they can be chosen.
 func Names() []string { return bench.Names(generators, nameOf) }
 
 func levee(name string, path gen.Path, text, what string) generator {
 	return leveeWith(generator{name: name, what: what, path: path}, text)
 }
 
-// swept are those of levee's paths with each burst, or with each number of copies, ascending.
+// swept returns those of levee's paths with each burst, or with each number of copies, ascending.
 func (o *Options) swept(of []generator) (out []generator) {
 	bursts := slices.Compact(slices.Sorted(slices.Values(o.Bursts)))
 	copies := slices.Compact(slices.Sorted(slices.Values(o.Copies)))
@@ -164,7 +164,7 @@ func (c *comparison) process(ctx context.Context, name string, args ...string) e
 	return <-done
 }
 
-// lastLines is the end of what a program said, in one line.
+// lastLines returns the end of what a program said, in one line.
 func lastLines(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
@@ -216,7 +216,7 @@ func runTcpreplay(ctx context.Context, c *comparison, rate float64) error {
 	return c.process(ctx, "tcpreplay", append(args, path)...)
 }
 
-// compiled is the packet that all send, into this lab.
+// compiled returns the packet that all send, into this lab.
 func (c *comparison) compiled() (*template.Template, error) {
 	packets, ds := template.Parse("packet", []byte(packetText+" port 1024-65535"))
 	if err := ds.Err(); err != nil {

@@ -69,7 +69,7 @@ func (r *receiver) read() (receiverSeen, error) {
 	return v, nil
 }
 
-// refused is how many packets found no room in the receiver's ring.
+// refused returns how many packets found no room in the receiver's ring.
 func refused(l *lab.Lab) (n uint64, err error) {
 	world := l.Host(lab.World)
 	err = world.Do(func() error {

@@ -148,7 +148,7 @@ func (r *Rate) summarise() {
 	r.Gaps = &Gaps{at(.5), at(.9), at(.99), at(.999), at(1)}
 }
 
-// valid is the rates of the windows that count.
+// valid returns the rates of the windows that count.
 func (r *Rate) valid() (offered, received []float64) {
 	for _, w := range r.Windows {
 		if w.Invalid == "" {
@@ -218,7 +218,7 @@ func (r *Rate) gapCells() string {
 	return fmt.Sprintf("%s\t%s\t%s", d(r.Gaps.P50), d(r.Gaps.P99), d(r.Gaps.P999))
 }
 
-// Document is the report for files.
+// Document returns the report for files.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("gen", "Packet generators",
 		"Packets a second that generators offer to a veth device, as fast as they go and at "+
@@ -333,5 +333,5 @@ func (r *Rate) histogram(d *report.Document, name string) {
 	}
 }
 
-// Raw is the report with all windows.
+// Raw returns the report with all windows.
 func (r *Report) Raw() any { return r }

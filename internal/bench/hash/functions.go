@@ -50,7 +50,7 @@ var functions = []function{
 		}},
 }
 
-// base is what the loop does without a hash.
+// base returns what the loop does without a hash.
 func base(key []byte, _ *Secret) uint64 { return uint64(load32(key)) }
 
 func load32(b []byte) uint32 {
@@ -92,7 +92,7 @@ func jhash(key []byte, seed uint32) uint32 {
 	return c
 }
 
-// crcTables are those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720,
+// crcTables returns those of slicing by eight, of the reversed polynomial of CRC-32C (RFC 3720,
 // appendix B.4): the k-th has what each byte with k bytes of zero behind it makes of an empty
 // register. The library turns the register's bits at both ends.
 func crcTables() (t [8][256]uint32) {

@@ -39,7 +39,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Names are the functions.
+// Names returns the functions.
 func Names() []string { return bench.Names(functions, func(f function) string { return f.name }) }
 
 // item is one function with one length.

@@ -25,7 +25,7 @@ var Lengths = []int{4, 8, 16, 32, 36, 64}
 // keys of random bytes; each row has one.
 type keyTable [numKeys][longest]byte
 
-// words is the table as the programs have it.
+// words returns the table as the programs have it.
 func (t *keyTable) words() *[numKeys][longest / 8]uint64 {
 	var out [numKeys][longest / 8]uint64
 	for i := range t {
@@ -109,7 +109,7 @@ func (p *programs) hashes(name string) (*[numKeys]uint64, error) {
 	return &out, nil
 }
 
-// loop is the same loop in Go: ns a hash, the loop included.
+// loop returns the same loop in Go: ns a hash, the loop included.
 func (t *keyTable) loop(hash func([]byte, *Secret) uint64, secret *Secret, length int,
 	chained bool) (ns float64, sum uint64) {
 	mask := uint64(0)

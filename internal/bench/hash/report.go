@@ -49,7 +49,7 @@ var caveats = []string{
 		"input bit turning any output bit, 4 % is random",
 }
 
-// measured is how many figures there are.
+// measured returns how many figures there are.
 func (r *Report) measured() (n int) {
 	for _, f := range r.Functions {
 		for _, c := range f.Costs {
@@ -114,7 +114,7 @@ func (r *Report) Text(w io.Writer) error {
 	return t.End(w, &r.Head)
 }
 
-// cell is a median with its interval, of six rounds or more.
+// cell returns a median with its interval, of six rounds or more.
 func cell(rounds []float64) string {
 	if len(rounds) == 0 {
 		return "-"
@@ -126,7 +126,8 @@ func cell(rounds []float64) string {
 	return fmt.Sprintf("%.1f (%.1f-%.1f)", m, lo, hi)
 }
 
-// Document is the report for files: a chart for each way of timing, and a table of all figures.
+// Document returns the report for files: a chart for each way of timing, and a table of all
+// figures.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("hash", "What a hash of a flow's key costs",
 		"ns a hash in eBPF and in Go, above the same loop without one, by the length of the key.")

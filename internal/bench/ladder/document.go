@@ -12,7 +12,7 @@ import (
 	"levee/internal/report"
 )
 
-// Raw is what the report is as JSON by itself; the document goes beside it.
+// Raw returns what the report is as JSON by itself; the document goes beside it.
 func (r *Report) Raw() any { return r }
 
 // Document draws the report up for the writers of package report.
@@ -48,8 +48,8 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// fastestFirst are the rungs from the fastest to the slowest of the first family, those without a
-// figure last.
+// fastestFirst returns the rungs from the fastest to the slowest of the first family, those without
+// a figure last.
 func (r *Report) fastestFirst() []*Rung {
 	rate := func(g *Rung) float64 {
 		if g.MedianPPS == nil {
@@ -154,7 +154,7 @@ func (g *drawing) draw(r *Rung, family string) {
 	}
 }
 
-// point is the ratio to be drawn.
+// point returns the ratio to be drawn.
 func point(x *flood.Ratio) report.Point {
 	if x == nil {
 		return report.Gap(0, "one of the two has too few rounds")

@@ -37,7 +37,7 @@ type Options struct {
 	Rates []float64
 }
 
-// AtRate is the name of a flood at a rate.
+// AtRate returns the name of a flood at a rate.
 func AtRate(flood string, rate float64) string { return fmt.Sprintf("%s at %g", flood, rate) }
 
 func (o *Options) complete() error {

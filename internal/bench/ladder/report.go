@@ -169,7 +169,7 @@ func (r *Report) rank(family string) {
 	}
 }
 
-// count is how many windows are so, and of how many.
+// count returns how many windows are so, and of how many.
 func (r *Report) count(is func(*flood.Window) bool) (n, total int) {
 	for w := range r.all.AllWindows() {
 		if total++; is(w) {
@@ -179,7 +179,7 @@ func (r *Report) count(is func(*flood.Window) bool) (n, total int) {
 	return n, total
 }
 
-// medianWork is that of the windows' ns an operation, 0 of none.
+// medianWork returns that of the windows' ns an operation, 0 of none.
 func (r *Report) medianWork() float64 {
 	var all []float64
 	for w := range r.all.AllWindows() {
@@ -194,7 +194,7 @@ func (r *Report) medianWork() float64 {
 	return m
 }
 
-// families are those measured; one without a name where that was not the question.
+// families returns those measured; one without a name where that was not the question.
 func (r *Report) families() []string {
 	if len(r.Families) == 0 {
 		return []string{""}
@@ -202,7 +202,7 @@ func (r *Report) families() []string {
 	return r.Families
 }
 
-// of is the figures of a family, nil where there are none.
+// of returns the figures of a family, nil where there are none.
 func (g *Rung) of(family string) *Figures {
 	switch {
 	case g == nil:

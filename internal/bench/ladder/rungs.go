@@ -41,7 +41,7 @@ func (o *Options) known() []*Rung {
 
 func nameOf(g *Rung) string { return g.Name }
 
-// RungNames are the names of all rungs.
+// RungNames returns the names of all rungs.
 func RungNames() []string { return bench.Names(new(Options).known(), nameOf) }
 
 // rungs returns the rungs of the options. One that cannot be measured under the floods asked for

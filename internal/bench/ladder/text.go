@@ -66,9 +66,9 @@ func (r *Report) table(t *bench.Text, family string) {
 	})
 }
 
-// sorted is the rungs by the time that a packet costs, as the ratios are (least third of rounds),
-// which also tells those apart that the generator could not saturate; those without a figure come
-// last.
+// sorted returns the rungs by the time that a packet costs, as the ratios are (least third of
+// rounds), which also tells those apart that the generator could not saturate; those without a
+// figure come last.
 func (r *Report) sorted(family string) []*Rung {
 	key := func(g *Rung) float64 {
 		if f := g.of(family); f != nil && f.NsLeast != nil {
@@ -81,7 +81,7 @@ func (r *Report) sorted(family string) []*Rung {
 	return out
 }
 
-// place is the rung's place in the order, with "=" where another may have it as well; empty if
+// place returns the rung's place in the order, with "=" where another may have it as well; empty if
 // there is none.
 func (f *Figures) place() string {
 	switch {
@@ -93,7 +93,7 @@ func (f *Figures) place() string {
 	return fmt.Sprint(f.Rank)
 }
 
-// row is the cells of a line of the table.
+// row returns the cells of a line of the table.
 func (f *Figures) row() string {
 	if f == nil || f.MedianPPS == nil {
 		return "no figure"

@@ -82,7 +82,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// defences are the places whose round trips are compared.
+// defences returns the places whose round trips are compared.
 func defences() []contender.Defence {
 	return []contender.Defence{
 		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port),
@@ -90,13 +90,13 @@ func defences() []contender.Defence {
 	}
 }
 
-// Names are the names of the rungs.
+// Names returns the names of the rungs.
 func Names() []string { return bench.Names(defences(), contender.Defence.Name) }
 
-// NamesBehind are those of the rungs with many rules.
+// NamesBehind returns those of the rungs with many rules.
 func NamesBehind() []string { return bench.Names(withRules(nil), contender.Defence.Name) }
 
-// withRules are the places with many rules, and the application without any.
+// withRules returns the places with many rules, and the application without any.
 func withRules(drawn []workload.Rule) (all []contender.Defence) {
 	for _, c := range rules.Behind(drawn, flood.Port) {
 		all = append(all, c)
@@ -104,7 +104,7 @@ func withRules(drawn []workload.Rule) (all []contender.Defence) {
 	return append(all, contender.Recvmmsg())
 }
 
-// places are those that the options name.
+// places returns the places that the options name.
 func (o *Options) places() ([]contender.Defence, error) {
 	if o.Rules == 0 {
 		return defences(), nil

@@ -39,7 +39,7 @@ func percentile(sorted []int64, lost int, percent float64) (us float64, why stri
 	return float64(sorted[max(rank, 1)-1]) / 1e3, ""
 }
 
-// valid are the rounds that count.
+// valid returns the rounds that count.
 func (c *Cell) valid() (rounds []Round) {
 	for _, r := range c.Rounds {
 		if len(r.Invalid) == 0 {
@@ -64,8 +64,8 @@ func sorted(rounds ...Round) (took []int64, missing int) {
 	return took, missing
 }
 
-// point is a percentile over all rounds, with the interval of its median over the rounds where each
-// of them has it.
+// point returns a percentile over all rounds, with the interval of its median over the rounds where
+// each of them has it.
 func (c *Cell) point(x, percent float64, label string) report.Point {
 	rounds := c.valid()
 	if len(rounds) < bench.MinRounds {
@@ -102,14 +102,14 @@ func (c *Cell) why() string {
 	return fmt.Sprintf("%d rounds of %d", len(c.Rounds), bench.MinRounds)
 }
 
-// answered is the share of probes that returned.
+// answered returns the share of probes that returned.
 func (c *Cell) answered() (share float64, probes int) {
 	took, missing := sorted(c.valid()...)
 	probes = len(took) + missing
 	return float64(len(took)) / float64(max(probes, 1)), probes
 }
 
-// refused is the median share of the flood that found the receiver's ring full.
+// refused returns the median share of the flood that found the receiver's ring full.
 func (c *Cell) refused() float64 {
 	var shares []float64
 	for _, r := range c.valid() {
@@ -127,7 +127,7 @@ var caveats = []string{
 		"something held its sender up; probes that did not return took forever",
 }
 
-// circumstances are what figures of a lab mean.
+// circumstances returns what figures of a lab mean.
 func circumstances(l *flood.Lab) []string {
 	if l.Wire != nil {
 		return slices.Concat(caveats, []string{"probes, generator and what receives their " +
@@ -206,7 +206,7 @@ func (r *Report) refusals() (out []report.Refusal) {
 // Complete tells whether each rung has a figure under each load.
 func (r *Report) Complete() bool { return r.Incomplete == "" && len(r.refusals()) == 0 }
 
-// Document is the report to be drawn: percentiles by load, percentiles against the load, and
+// Document returns the report to be drawn: percentiles by load, percentiles against the load, and
 // histograms.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("latency", "Round trips beside a flood",

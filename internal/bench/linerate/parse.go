@@ -70,7 +70,7 @@ func (q *Quantities) Add(word string, c Counting) error {
 	return nil
 }
 
-// find is the quantity that a unit is of, and its size.
+// find returns the quantity that a unit is of, and its size.
 func find(name string) (target func(*Quantities) *float64, factor float64, ok bool) {
 	if name == "" || name == "B" {
 		return func(q *Quantities) *float64 { return &q.Frame }, 1, true
@@ -98,7 +98,7 @@ func find(name string) (target func(*Quantities) *float64, factor float64, ok bo
 	return nil, 0, false
 }
 
-// frame is a size as standards count.
+// frame returns a size as standards count.
 func (c Counting) frame(bytes float64) (float64, error) {
 	if bytes != math.Trunc(bytes) {
 		return 0, fmt.Errorf("a frame of %g bytes: there are no parts of bytes", bytes)

@@ -16,8 +16,8 @@ func FlushFirst(ctx context.Context, s contender.Site, program string) error {
 	return err
 }
 
-// CountFirst is the counter of the first rule of raw PREROUTING less that of the second, if there
-// is one: what a chain called by the first has decided.
+// CountFirst returns the counter of the first rule of raw PREROUTING less that of the second, if
+// there is one: what a chain called by the first has decided.
 func CountFirst(ctx context.Context, s contender.Site, program string) (uint64, error) {
 	out, err := contender.Run(ctx, s.Host, nil, program, "-w", "-t", "raw", "-nvxL", "PREROUTING")
 	if err != nil {

@@ -61,8 +61,8 @@ func (p *Levee) again(ctx context.Context, s contender.Site) error {
 		})
 }
 
-// anySecret is a target whatever its secret of names, which ends with the last policy of a machine:
-// what is measured has no names.
+// anySecret returns a target whatever its secret of names, which ends with the last policy of a
+// machine: what is measured has no names.
 func anySecret(t codegen.Target) codegen.Target {
 	t.Names = names.Secret{}
 	return t

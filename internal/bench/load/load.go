@@ -104,7 +104,7 @@ const (
 	EstimateEntry = 20 * time.Microsecond
 )
 
-// Estimate is how long the lab takes for n contenders with so many entries.
+// Estimate returns how long the lab takes for n contenders with so many entries.
 func (o *Options) Estimate(n, size int) time.Duration {
 	if o.SkipLab {
 		return 0
@@ -178,10 +178,10 @@ type Contender struct {
 	before               uint64 // of the counter, at Install
 }
 
-// New is a contender as it is specified.
+// New returns a contender as it is specified.
 func New(s Spec) *Contender { return &Contender{Spec: s} }
 
-// Plain is a defence that loads no more than itself.
+// Plain returns a defence that loads no more than itself.
 func Plain(d contender.Defence) Spec {
 	return Spec{
 		Name: d.Name(), What: d.Describe(), Hook: d.Hook(),
@@ -202,7 +202,7 @@ func (c *Contender) Rules() string        { return "" }
 // Kept tells whether it is loaded and switched off.
 func (c *Contender) Kept() bool { return c.kept }
 
-// Timed is how many loads and single changes were.
+// Timed returns how many loads and single changes were.
 func (c *Contender) Timed() (loads, changes int) { return len(c.loads), len(c.changes) }
 
 // WithNames appends the names of contenders that are not among the names.

@@ -26,11 +26,11 @@ var (
 	IPPrerouting  = Place{"ip", unix.NFPROTO_IPV4, contender.LocalIn}
 )
 
-// NFTTable is the name of a contender's table. Each has its own: a table that took long to load
-// stays, dormant, while the others are measured.
+// NFTTable returns the name of a contender's table. Each has its own: a table that took long to
+// load stays, dormant, while the others are measured.
 func NFTTable(name string) string { return "levee_" + strings.ReplaceAll(name, " ", "_") }
 
-// NFT is a table, NFTTable(name), with one named counter c of what is dropped. A dormant table
+// NFT returns a table, NFTTable(name), with one named counter c of what is dropped. A dormant table
 // keeps its rules and sets and sees no packet. input writes what nft loads, change is a command of
 // nft.
 func NFT(at Place, name, what string, input func(device string) []byte, change string) Spec {
@@ -92,7 +92,7 @@ func nftCounter(family uint8, table, name string) (uint64, error) {
 	return 0, errors.New("ask nftables for its counter: the answer has none")
 }
 
-// attribute is the value of the first netlink attribute of a kind, nil if there is none.
+// attribute returns the value of the first netlink attribute of a kind, nil if there is none.
 func attribute(b []byte, kind uint16) []byte {
 	list, err := nl.ParseRouteAttr(b)
 	for _, a := range list {

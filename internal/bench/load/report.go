@@ -20,7 +20,7 @@ func chart(d *report.Document, c report.Chart) *report.Chart {
 	return d.Chart(c)
 }
 
-// Grown is a chart over a number of things, both axes logarithmic.
+// Grown returns a chart over a number of things, both axes logarithmic.
 func Grown(d *report.Document, id, title, over string, y report.Axis, better report.Better,
 	what string) *report.Chart {
 	y.Log = true
@@ -164,7 +164,7 @@ func (x *Result) row(w io.Writer) {
 		*x.NsPerPacket, median(x.LoadNs), median(x.UpdateNs), adds, bench.Size(x.Bytes))
 }
 
-// median is that of times, for a person.
+// median returns the median of times, for a person.
 func median(f *bench.Figure) string {
 	if f == nil {
 		return "-"

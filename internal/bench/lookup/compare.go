@@ -128,7 +128,7 @@ type Options struct {
 	Machine *bench.Observer
 }
 
-// Names are the names of structures.
+// Names returns the names of structures.
 func Names(from []Structure) []string {
 	return bench.Names(from, func(s Structure) string { return s.Name })
 }
@@ -291,7 +291,7 @@ func compareToLevee(all []*Result) {
 	}
 }
 
-// Cells are the times of all traffics, each behind a tab.
+// Cells returns the times of all traffics, each behind a tab.
 func (r *Result) Cells() string {
 	var b strings.Builder
 	for _, t := range Traffics {

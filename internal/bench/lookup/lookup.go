@@ -141,7 +141,7 @@ func lookups(to *assembler.Builder, b *Built, chained bool) {
 
 func (t *timer) close() { t.coll.Close() }
 
-// run is the time of a look-up with the loop around it, in ns, and the sum of the answers.
+// run returns the time of a look-up with the loop around it, in ns, and the sum of the answers.
 func (t *timer) run() (ns float64, hits uint64, err error) {
 	if err := t.result.Put(uint32(0), uint64(0)); err != nil {
 		return 0, 0, err

@@ -89,7 +89,7 @@ func sharedBits(a, b *radixNode) int {
 // covers tells whether b lies in a.
 func (n *radixNode) covers(b *radixNode) bool { return n.len <= b.len && sharedBits(n, b) == n.len }
 
-// Count is the number of nodes, without a root that is neither a prefix nor a fork.
+// Count returns the number of nodes, without a root that is neither a prefix nor a fork.
 func (t *Radix) Count() int {
 	if r := &t.nodes[0]; !r.real && (r.child[0] == 0 || r.child[1] == 0) {
 		return len(t.nodes) - 1
@@ -97,8 +97,8 @@ func (t *Radix) Count() int {
 	return len(t.nodes)
 }
 
-// lpmDepth is how many nodes trie_lookup_elem visits: down to a node that the address is not in, to
-// the end of the tree or to an entry as long as the address.
+// lpmDepth returns how many nodes trie_lookup_elem visits: down to a node that the address is not
+// in, to the end of the tree or to an entry as long as the address.
 func (t *Radix) lpmDepth(a netip.Addr) int {
 	hi, lo := workload.Split(a)
 	key := radixNode{hi: hi, lo: lo, len: a.BitLen()}
@@ -118,8 +118,8 @@ func (t *Radix) lpmDepth(a netip.Addr) int {
 	}
 }
 
-// FIBDepth is how many nodes fib6_node_lookup_1 visits on its way down: it looks at the branching
-// bits only, and compares when it comes back up.
+// FIBDepth returns how many nodes fib6_node_lookup_1 visits on its way down: it looks at the
+// branching bits only, and compares when it comes back up.
 func (t *Radix) FIBDepth(a netip.Addr) int {
 	hi, lo := workload.Split(a)
 	key := radixNode{hi: hi, lo: lo, len: a.BitLen()}
@@ -141,7 +141,7 @@ type Depth struct {
 	Of   string  `json:"of"` // what a step is, and how it is known
 }
 
-// DepthOf is the depth of addresses; of says what a step is.
+// DepthOf returns the depth of addresses; of says what a step is.
 func DepthOf(addrs []netip.Addr, of string, steps func(netip.Addr) int) *Depth {
 	d := &Depth{Of: of}
 	sum := 0

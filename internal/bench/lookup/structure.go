@@ -269,7 +269,8 @@ func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix
 // updates is how many single changes are timed.
 const updates = 1000
 
-// timeUpdate is the mean time of a single change, in ns: of entries that are there, given again.
+// timeUpdate returns the mean time of a single change, in ns: of entries that are there, given
+// again.
 func (b *Built) timeUpdate(prefixes []netip.Prefix) (float64, error) {
 	if b.updateAll {
 		return float64(b.buildTime + b.LoadTime), nil

@@ -73,7 +73,7 @@ func (o *Options) complete() error {
 	return o.Options.Complete(usual)
 }
 
-// defences are the places that are compared; the application is behind all of them.
+// defences returns the places that are compared; the application is behind all of them.
 func defences() []contender.Defence {
 	return []contender.Defence{
 		flood.OneRule(), contender.NFTOneRule(flood.Port), contender.IPTablesRaw(flood.Port),
@@ -81,7 +81,7 @@ func defences() []contender.Defence {
 	}
 }
 
-// Names are the names of the rungs.
+// Names returns the names of the rungs.
 func Names() []string { return bench.Names(defences(), contender.Defence.Name) }
 
 // Report is the outcome.
@@ -143,7 +143,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	return bench.Ended(ctx, r, &r.Head, l.Compare(ctx, c))
 }
 
-// share is a flood of which a share is dropped, in percent.
+// share returns a flood of which a share is dropped, in percent.
 func share(t flood.Traffic, percent float64) flood.Traffic {
 	t.Name, t.Passes = fmt.Sprintf("%g %% dropped", percent), 1-percent/100
 	t.Flood.Ports = nil
@@ -159,7 +159,7 @@ func share(t flood.Traffic, percent float64) flood.Traffic {
 	return t
 }
 
-// valid are the windows that count.
+// valid returns the windows that count.
 func (p *Point) valid() (out []*flood.Window) {
 	for i := range p.inLab.Windows {
 		if w := &p.inLab.Windows[i]; w.Traffic == p.of && len(w.Invalid) == 0 {

@@ -11,7 +11,7 @@ import (
 	"levee/internal/report"
 )
 
-// figure is the median over the rounds of a number of each valid window.
+// figure returns the median over the rounds of a number of each valid window.
 func (p *Point) figure(x float64, of func(*flood.Window) float64) report.Point {
 	valid := p.valid()
 	if len(valid) < bench.MinRounds {
@@ -28,7 +28,7 @@ func (p *Point) figure(x float64, of func(*flood.Window) float64) report.Point {
 func processed(w *flood.Window) float64 { return float64(w.Packets) / w.Seconds }
 func reached(w *flood.Window) float64   { return float64(w.Reached) / w.Seconds }
 
-// offered is what was offered within the window: the ring refuses the same share all the time.
+// offered returns what was offered within the window: the ring refuses the same share all the time.
 func offered(w *flood.Window) float64 {
 	return processed(w) / max(1-w.RefusedShare(), 1e-9)
 }
@@ -62,7 +62,7 @@ func (r *Report) refusals() (out []report.Refusal) {
 // Complete tells whether each rung has all its figures.
 func (r *Report) Complete() bool { return r.Incomplete == "" && len(r.refusals()) == 0 }
 
-// millions is a figure for a person.
+// millions returns a figure for a person.
 func millions(p report.Point) string {
 	if p.Y == nil {
 		return "-"
@@ -112,7 +112,7 @@ func (r *Report) Text(w io.Writer) error {
 	return t.End(w, &r.Head)
 }
 
-// Document is the report to be drawn.
+// Document returns the report to be drawn.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("mix", "Packets a second by the share that is dropped",
 		fmt.Sprintf("A flood of which a share is dropped by one rule at different places, and "+

@@ -50,7 +50,8 @@ func fit(all []point) (f Fit, ok bool) {
 	return f, true
 }
 
-// student is the quantile of Student's distribution beyond which 2.5 % lie, by degrees of freedom.
+// student returns the quantile of Student's distribution beyond which 2.5 % lie, by degrees of
+// freedom.
 func student(freedom int) float64 {
 	table := []float64{12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 		2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}

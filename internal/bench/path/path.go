@@ -173,7 +173,7 @@ func (o *Options) greet(ctx context.Context, targets []*Target, w wire) error {
 	return pause(ctx, o.Timeout)
 }
 
-// order is all requests: in each round one of each host and size, in a random order.
+// order returns all requests: in each round one of each host and size, in a random order.
 func (o *Options) order(targets int) (all []request) {
 	rnd := rand.New(rand.NewPCG(o.Seed, 1))
 	round := make([]request, 0, targets*len(o.Sizes))
@@ -352,7 +352,7 @@ func newToken(seed uint64) (t token) {
 	return t
 }
 
-// zone is the index of the interface by which a link-local address is reached, 0 of others.
+// zone returns the index of the interface by which a link-local address is reached, 0 of others.
 func zone(a netip.Addr) uint32 {
 	if a.Zone() == "" {
 		return 0

@@ -24,7 +24,7 @@ var caveats = []string{
 	"a shaper that lets a burst pass lets single packets pass: what it bounds does not show",
 }
 
-// Lacking are the targets without a figure.
+// Lacking returns the targets without a figure.
 func (r *Report) Lacking() (names []string) {
 	for _, t := range r.Targets {
 		if t.Fit == nil {
@@ -83,13 +83,13 @@ func (s *Size) why() string {
 	return ": " + s.Why
 }
 
-// perByte is the time of a byte with its interval, none of which is below 0.
+// perByte returns the time of a byte with its interval, none of which is below 0.
 func (f *Fit) perByte() string {
 	return fmt.Sprintf("%.3g ns (%.3g to %.3g)", max(0, f.Byte), max(0, f.Low), max(0, f.High))
 }
 
-// link is the bandwidth of the one link in whose place all are; a line that may be level says only
-// how much that is at least.
+// link returns the bandwidth of the one link in whose place all are; a line that may be level says
+// only how much that is at least.
 func (f *Fit) link() string {
 	if f.Low <= 0 {
 		return "at least " + bits(f.High)
@@ -97,7 +97,7 @@ func (f *Fit) link() string {
 	return bits(f.Byte)
 }
 
-// bits is a bandwidth: a byte takes so many ns there and back.
+// bits returns a bandwidth: a byte takes so many ns there and back.
 func bits(ns float64) string {
 	v := 2 * 8e9 / ns
 	for _, u := range []struct {
@@ -111,8 +111,8 @@ func bits(ns float64) string {
 	return fmt.Sprintf("%.3g kbit/s", v/1e3)
 }
 
-// Document is the report for files: charts of the least and the median round trips, and a table of
-// the lines.
+// Document returns the report for files: charts of the least and the median round trips, and a
+// table of the lines.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("path", "Round trips against the size of packets",
 		"The least round trip of echo requests by their size, and a line through it: what any "+

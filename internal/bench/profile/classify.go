@@ -59,7 +59,7 @@ type classifier struct {
 	own    []uint32 // processes that belong to the rung
 }
 
-// class is that of a sample whose functions are stack, innermost first.
+// class returns the class of a sample whose functions are stack, innermost first.
 func (c *classifier) class(s *sample, stack []symbol) Class {
 	if c.other(s, stack) {
 		return Others

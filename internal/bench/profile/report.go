@@ -150,7 +150,7 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
 }
 
-// sharesOf are those of each class in windows; nil of windows without a sample.
+// sharesOf returns those of each class in windows; nil of windows without a sample.
 func sharesOf(windows []*window) (out []Share) {
 	shares := map[Class][]float64{}
 	for _, x := range windows {
@@ -188,7 +188,7 @@ func (x *window) percent(n int) float64 {
 	return 100 * (1 - x.idle) * float64(n) / float64(x.samples)
 }
 
-// idleSamples is how many samples idle time would have given, for the flame graph.
+// idleSamples returns how many samples idle time would have given, for the flame graph.
 func (x *window) idleSamples() int {
 	if x.idle == 1 { // the samples are of less than a tick
 		return 0
@@ -329,7 +329,7 @@ func interval(n int, lo, hi float64, format string) string {
 	return fmt.Sprintf(format, lo, hi)
 }
 
-// mean is of values that add up to 100 with those of the other classes, as medians need not.
+// mean returns of values that add up to 100 with those of the other classes, as medians need not.
 func mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -338,7 +338,7 @@ func mean(values []float64) float64 {
 	return sum / float64(max(len(values), 1))
 }
 
-// Document is the report for files.
+// Document returns the report for files.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("profile", "What the receiving core does: "+r.Rung, r.What)
 	d.Set("rung", r.Rung)

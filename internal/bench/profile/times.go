@@ -40,7 +40,7 @@ func parseTimes(text string, cpu int) (t times, err error) {
 	return t, fmt.Errorf("/proc/stat has no core %d", cpu)
 }
 
-// idleSince is the share of the time, 0 to 1.
+// idleSince returns the share of the time, 0 to 1.
 func (t times) idleSince(before times) float64 {
 	if t.all <= before.all || t.idle < before.idle {
 		return 0

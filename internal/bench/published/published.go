@@ -136,7 +136,7 @@ func (c *Comparison) compare(s *Source, series *report.Series, missing map[strin
 	}
 }
 
-// find is the point of the first of the names that has a figure.
+// find returns the point of the first of the names that has a figure.
 func find(series *report.Series, names []string) *report.Point {
 	for _, name := range names {
 		for i := range series.Points {
@@ -148,7 +148,7 @@ func find(series *report.Series, names []string) *report.Point {
 	return nil
 }
 
-// over is the ratio of two points, from the least to the most that their intervals allow.
+// over returns the ratio of two points, from the least to the most that their intervals allow.
 func over(p, base *report.Point) report.Point {
 	out := report.Value(0, *p.Y / *base.Y)
 	if p.Low != nil && base.Low != nil && *base.Low > 0 {
@@ -220,7 +220,7 @@ func (r *Ratio) measured() string {
 	return fmt.Sprintf("%s%.3g (%.3g-%.3g)", sign, *r.Measured.Y, *r.Measured.Low, *r.Measured.High)
 }
 
-// cite is a source in one line.
+// cite returns a source in one line.
 func (s *Source) cite() string {
 	out := fmt.Sprintf("%s: %s, %q, %d, %s; %s (looked up: %s)", s.ID, s.By, s.Title, s.Year,
 		s.Where, s.Hardware, s.Checked)

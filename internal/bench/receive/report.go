@@ -62,7 +62,7 @@ var caveats = []string{
 		"which writes frames to /dev/null",
 }
 
-// Lacking are the ways that are here and have a cell without a figure.
+// Lacking returns the ways that are here and have a cell without a figure.
 func (r *Report) Lacking() (names []string) {
 	for _, e := range r.Ways {
 		if e.Missing == "" && slices.ContainsFunc(e.Cells, func(c *Cell) bool {
@@ -108,7 +108,7 @@ var charts = []struct {
 		func(c *Cell) **bench.Figure { return &c.Busy }},
 }
 
-// each is a share of the window in ns for each packet that was taken.
+// each returns a share of the window in ns for each packet that was taken.
 func (w *Window) each(share float64) float64 { return share * w.Seconds * 1e9 / float64(w.Taken) }
 
 func (c *Cell) summarise() {
@@ -135,13 +135,13 @@ func (c *Cell) summarise() {
 	}
 }
 
-// lost is the share of what arrived within the window that was not taken, in percent. What waited
-// at its ends makes it no less than 0.
+// lost returns the share of what arrived within the window that was not taken, in percent. What
+// waited at its ends makes it no less than 0.
 func (w *Window) lost() float64 {
 	return 100 * max(0, 1-float64(w.Taken)/float64(max(w.Arrived, 1)))
 }
 
-// rounds are the values of the valid windows.
+// rounds returns the values of the valid windows.
 func (c *Cell) rounds(of func(*Window) float64) (values []float64) {
 	for i := range c.Windows {
 		if w := &c.Windows[i]; w.Invalid == "" {
@@ -208,7 +208,7 @@ func (r *Report) rows(w io.Writer) {
 	}
 }
 
-// shapes are the numbers of cores and sizes that any way has, in their order.
+// shapes returns the numbers of cores and sizes that any way has, in their order.
 func (r *Report) shapes() iter.Seq2[int, int] {
 	return func(yield func(cores, size int) bool) {
 		var had [][2]int
@@ -228,7 +228,7 @@ func (r *Report) shapes() iter.Seq2[int, int] {
 	}
 }
 
-// cell is that of a number of cores and a size, nil where there is none.
+// cell returns the cell of a number of cores and a size, nil where there is none.
 func (e *Entry) cell(cores, size int) *Cell {
 	for _, c := range e.Cells {
 		if c.Cores == cores && c.Bytes == size {
@@ -238,7 +238,7 @@ func (e *Entry) cell(cores, size int) *Cell {
 	return nil
 }
 
-// Document is the report for files.
+// Document returns the report for files.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("receive", "Ways to receive",
 		"Packets a second that a process takes from an interface, by the way in which it does, "+
@@ -279,5 +279,5 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// Raw is the report with all windows.
+// Raw returns the report with all windows.
 func (r *Report) Raw() any { return r }

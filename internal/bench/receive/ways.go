@@ -38,7 +38,7 @@ type site struct {
 	frame  int // bytes of each frame
 }
 
-// dev is the device as package net has it.
+// dev returns the device as package net has it.
 func (s *site) dev() *net.Interface {
 	return &net.Interface{Index: s.device.Index, MTU: s.device.MTU, Name: s.device.Name}
 }
@@ -94,7 +94,7 @@ var ways = []way{
 
 func nameOf(w way) string { return w.name }
 
-// Names are the ways, as they can be chosen.
+// Names returns the ways, as they can be chosen.
 func Names() []string { return bench.Names(ways, nameOf) }
 
 // taker is a thread that takes packets.

@@ -77,7 +77,7 @@ func (c *comparison) window(ctx context.Context, w way, cell *Cell) (m Window, e
 	return m, m.judge()
 }
 
-// send is the generator, until ctx ends.
+// send returns the generator, until ctx ends.
 func (c *comparison) send(ctx context.Context, frame int) (gen.Report, error) {
 	runtime.LockOSThread() // never unlocked: the thread and its priority end with the goroutine
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, generatorsNice)

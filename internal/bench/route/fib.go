@@ -23,7 +23,7 @@ import (
 	"levee/internal/lab"
 )
 
-// fib is the kernel's routing table, in a namespace of its own, asked by bpf_fib_lookup as a
+// fib returns the kernel's routing table, in a namespace of its own, asked by bpf_fib_lookup as a
 // forwarding program asks it.
 func fib(ctx context.Context) lookup.Structure {
 	return lookup.Structure{
@@ -139,7 +139,7 @@ func flush(device string) error {
 	return nil
 }
 
-// available is what the machine can still give, in bytes.
+// available returns what the machine can still give, in bytes.
 func available() (int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -202,7 +202,7 @@ func askFIB(b *assembler.Builder, ifindex, width int) {
 	b.Label(end)
 }
 
-// triestat is what the kernel says of its IPv4 trie: the depth of its leaves, all alike.
+// triestat returns what the kernel says of its IPv4 trie: the depth of its leaves, all alike.
 func triestat(within func(func() error) error) (d *lookup.Depth, why string) {
 	err := within(func() error {
 		f, err := os.Open("/proc/thread-self/net/fib_triestat")

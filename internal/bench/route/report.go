@@ -52,8 +52,8 @@ func (c *Case) print(t *bench.Text) {
 	}
 }
 
-// Document is the report for files: look-ups, insertion and memory over the number of routes, and a
-// table.
+// Document returns the report for files: look-ups, insertion and memory over the number of routes,
+// and a table.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("route", "Routing tables",
 		"Look-ups, insertion, memory and depth of the kernel's routing table, its LPM trie and "+
@@ -139,7 +139,7 @@ func (r *Report) table(d *report.Document) {
 	}
 }
 
-// bytesOf is a size with three digits; unlike size it is of something that is counted exactly.
+// bytesOf returns a size with three digits; unlike size it is of something that is counted exactly.
 func bytesOf(n uint64) string {
 	switch {
 	case n < 10<<10:

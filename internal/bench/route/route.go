@@ -198,8 +198,8 @@ func (o *Options) blocks() []plan {
 	return out
 }
 
-// insertion is the time from a list of routes in memory to all of them in force, for each route, in
-// ns.
+// insertion returns the time from a list of routes in memory to all of them in force, for each
+// route, in ns.
 func insertion(s *lookup.Result, size int) float64 {
 	return (s.BuildNs + s.LoadNs) / math.Max(float64(size), 1)
 }

@@ -9,7 +9,7 @@ import (
 	"levee/internal/report"
 )
 
-// Document is the report to be drawn.
+// Document returns the report to be drawn.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("rrul", "A service under load both ways",
 		fmt.Sprintf("%d TCP flows from a service and as many to it, as fast as they go, with %g "+
@@ -79,7 +79,7 @@ func (r *Report) roundTrips(d *report.Document, kind string) {
 // of lines without dots.
 const steps = 250
 
-// distribution is the share of all probes, in percent, that took at most as long; ns ascend.
+// distribution returns the share of all probes, in percent, that took at most as long; ns ascend.
 func distribution(ns []float64, lost int) (points []report.Point) {
 	n := min(steps, len(ns))
 	for i := 1; i <= n; i++ {
@@ -132,8 +132,8 @@ func total(bytes []uint64) (sum float64) {
 	return sum
 }
 
-// byLook is the median over the runs of what each has at its i-th look, at the time of the first
-// run's.
+// byLook returns the median over the runs of what each has at its i-th look, at the time of the
+// first run's.
 func (c *Case) byLook(of func(run *Once, i int) float64) (points []report.Point) {
 	runs := c.valid()
 	if len(runs) == 0 {
@@ -159,7 +159,7 @@ func (c *Case) byLook(of func(run *Once, i int) float64) (points []report.Point)
 // bucket is the time over which round trips are gathered in a curve, seconds.
 const bucket = 0.2
 
-// byTime is the median round trip of the probes that were due in each bucket of all runs.
+// byTime returns the median round trip of the probes that were due in each bucket of all runs.
 func (r *Report) byTime(c *Case, kind string) (points []report.Point) {
 	n := int(math.Ceil((r.Before + r.During + r.After) / bucket))
 	values := make([][]float64, n)

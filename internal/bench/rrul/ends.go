@@ -105,7 +105,7 @@ func (f *flow) run() {
 	}
 }
 
-// info is what the kernel knows of the connection.
+// info returns what the kernel knows of the connection.
 func (f *flow) info() (info *unix.TCPInfo, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

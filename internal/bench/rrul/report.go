@@ -131,7 +131,7 @@ func (q *Queue) enter(seen []queue.Queue) {
 	q.Sent, q.Dropped = sent, dropped
 }
 
-// Name is the names of the queues, with the rate that each lets by.
+// Name returns the names of the queues, with the rate that each lets by.
 func (q *Queue) Name() string {
 	name := strings.Join(q.Seen, " / ")
 	if q.Rate > 0 {
@@ -140,7 +140,7 @@ func (q *Queue) Name() string {
 	return name
 }
 
-// valid are the runs with figures.
+// valid returns the runs with figures.
 func (c *Case) valid() (runs []*Once) {
 	for _, r := range c.Runs {
 		if r.why() == "" {
@@ -163,7 +163,7 @@ func (r *Once) why() string {
 	return ""
 }
 
-// flows are the bits a second of each flow in a direction, once the load has settled.
+// flows returns the bits a second of each flow in a direction, once the load has settled.
 func (r *Once) flows(way string) []float64 {
 	first := slices.IndexFunc(r.Looks, func(l Look) bool { return l.At >= r.From+settle.Seconds() })
 	if first < 0 || first == len(r.Looks)-1 {
@@ -192,8 +192,8 @@ const (
 
 var phases = []string{quiet, loaded}
 
-// took are the round trips in ns of the probes of a kind that were due in a phase; those that did
-// not come back took forever.
+// took returns the round trips in ns of the probes of a kind that were due in a phase; those that
+// did not come back took forever.
 func (r *Once) took(kind, phase string) (ns []float64) {
 	from, to := 0.0, r.From
 	if phase == loaded {
@@ -214,7 +214,7 @@ func (r *Once) took(kind, phase string) (ns []float64) {
 	return ns
 }
 
-// all are those of the runs with figures, ascending, and how many have not come back.
+// all returns those of the runs with figures, ascending, and how many have not come back.
 func (c *Case) all(kind, phase string) (came []float64, lost int) {
 	for _, r := range c.valid() {
 		for _, v := range r.took(kind, phase) {
@@ -238,7 +238,7 @@ func percentile(ns []float64, percent float64) float64 {
 	return sorted[max(int(math.Ceil(percent/100*float64(len(sorted)))), 1)-1]
 }
 
-// point is the median over the runs of what each of them has.
+// point returns the median over the runs of what each of them has.
 func (c *Case) point(of func(*Once) float64) report.Point {
 	if c.Missing != "" {
 		return report.Gap(0, c.Missing).Of(c.Name())
@@ -266,12 +266,12 @@ func (c *Case) point(of func(*Once) float64) report.Point {
 	return report.Measured(0, rounds).Of(c.Name())
 }
 
-// throughput is that of a direction, bits a second.
+// throughput returns the throughput of a direction, bits a second.
 func (c *Case) throughput(way string) report.Point {
 	return c.point(func(r *Once) float64 { return sum(r.flows(way)) })
 }
 
-// roundTrip is a percentile of a kind of probe in a phase, ns.
+// roundTrip returns a percentile of a kind of probe in a phase, ns.
 func (c *Case) roundTrip(kind, phase string, percent float64) report.Point {
 	return c.point(func(r *Once) float64 { return percentile(r.took(kind, phase), percent) })
 }
@@ -301,7 +301,7 @@ func (r *Report) Complete() bool {
 		func(c *Case) bool { return c.Missing == "" && len(c.valid()) == 0 })
 }
 
-// Raw is all that was measured.
+// Raw returns all that was measured.
 func (r *Report) Raw() any { return r }
 
 func printed(p report.Point, unit string) string {
@@ -378,7 +378,7 @@ func (r *Report) refusals() (out []report.Refusal) {
 	return out
 }
 
-// each is the bits a second of each flow of all runs in a direction.
+// each returns the bits a second of each flow of all runs in a direction.
 func (c *Case) each(way string) (out []float64) {
 	for _, r := range c.valid() {
 		out = append(out, r.flows(way)...)

@@ -47,7 +47,7 @@ const RoleName = "rrul"
 // NoQueue is the way without a queue but those of the network stack.
 const NoQueue = "none"
 
-// QueueNames are those that can be chosen.
+// QueueNames returns those that can be chosen.
 func QueueNames() []string { return append([]string{NoQueue}, queue.Kinds...) }
 
 // Defences are those of bench service that keep connections: others do not let the probes pass.
@@ -57,7 +57,7 @@ func defences() []contender.Defence {
 		contender.LeveeAs("levee-state", examples.ServiceName, examples.Service)}
 }
 
-// DefenceNames are the names of the defences.
+// DefenceNames returns the names of the defences.
 func DefenceNames() []string { return bench.Names(defences(), contender.Defence.Name) }
 
 var usual = bench.Usual{Rounds: bench.MinRounds, FewestRounds: 1, MostRounds: bench.MaxRounds}

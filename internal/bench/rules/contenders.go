@@ -12,8 +12,8 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// contenders are those that can hold the rules; if asked, also an eBPF program of them one by one,
-// with the kernel's JIT and without.
+// contenders returns the contenders that can hold the rules; if asked, also an eBPF program of them
+// one by one, with the kernel's JIT and without.
 func contenders(rules []workload.Rule, interpreted bool) (out []*load.Contender) {
 	p := &load.Levee{Text: Text(rules, dropAll)}
 	changed := &load.Levee{Text: append([]byte("drop udp from 198.18.255.1\n"), p.Text...)}
@@ -68,7 +68,7 @@ func isRange(p workload.Ports) bool { return p.Lo != p.Hi }
 // dropAll is what decides where no rule does.
 const dropAll = "default drop\n"
 
-// Text is the rules as a policy, in which each drops, and what else is to be in it.
+// Text returns the rules as a policy, in which each drops, and what else is to be in it.
 func Text(rules []workload.Rule, rest string) []byte {
 	var b bytes.Buffer
 	for i := range rules {
@@ -104,8 +104,8 @@ func Text(rules []workload.Rule, rest string) []byte {
 	return b.Bytes()
 }
 
-// nftRules is the rules one by one in a chain at netdev ingress, its first hook. They share one
-// counter, which makes their work less than levee's, who counts by rule.
+// nftRules returns the rules one by one in a chain at netdev ingress, its first hook. They share
+// one counter, which makes their work less than levee's, who counts by rule.
 func nftRules(rules []workload.Rule, last end) load.Spec {
 	const name = "nft rules"
 	return load.NFT(load.NetdevIngress, name, "nftables at netdev ingress, rule by rule, in order",
@@ -117,9 +117,9 @@ func nftRules(rules []workload.Rule, last end) load.Spec {
 			" ingress ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
-// nftIPRules is the same at the first hook of family ip: later on a packet's way, but there rules
-// need not ask whether it is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this took
-// less than half of the time.
+// nftIPRules returns the same at the first hook of family ip: later on a packet's way, but there
+// rules need not ask whether it is IPv4, as nft lets each rule of netdev do. Of 1,000 rules this
+// took less than half of the time.
 func nftIPRules(rules []workload.Rule, last end) load.Spec {
 	const name = "nft ip rules"
 	return load.NFT(load.IPPrerouting, name,
@@ -131,7 +131,7 @@ func nftIPRules(rules []workload.Rule, last end) load.Spec {
 			" first ip saddr 198.18.255.1 udp dport 1 counter name c drop")
 }
 
-// nftText is the table of a contender with one chain.
+// nftText returns the table of a contender with one chain.
 func nftText(rules []workload.Rule, last end, family, name, chain string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "table %s %s {\n counter c { }\n %s policy accept;\n", family,
@@ -182,8 +182,8 @@ func writeNFT(b *bytes.Buffer, r *workload.Rule) {
 // firstRules call the chain RULES, and count what it lets through.
 const firstRules = "-A PREROUTING -j RULES\n-A PREROUTING\n"
 
-// iptablesRules is the rules in a chain of their own, called from the first hook of iptables. A
-// rule about ports without a protocol becomes two, for TCP and UDP, since iptables has no other
+// iptablesRules returns the rules in a chain of their own, called from the first hook of iptables.
+// A rule about ports without a protocol becomes two, for TCP and UDP, since iptables has no other
 // way.
 func iptablesRules(rules []workload.Rule, last end) load.Spec {
 	input := func() []byte {

@@ -124,7 +124,7 @@ type estimated struct {
 	policy *policy.Policy
 }
 
-// cases are what is compared.
+// cases returns what is compared.
 func (o *EstimateOptions) cases() ([]estimated, error) {
 	var out []estimated
 	for _, s := range o.Sets {
@@ -154,7 +154,7 @@ func (o *EstimateOptions) cases() ([]estimated, error) {
 	return out, nil
 }
 
-// estimates are what each case may take.
+// estimates returns what each case may take.
 func (o *EstimateOptions) estimates(cases []estimated) []time.Duration {
 	out := make([]time.Duration, len(cases))
 	for i := range cases {

@@ -32,7 +32,7 @@ type group struct {
 	ratios []float64
 }
 
-// groups are the generated sets, by shape and size.
+// groups returns the generated sets, by shape and size.
 func (r *EstimateReport) groups() (out []*group) {
 	of := map[string]*group{}
 	for _, e := range r.Cases {
@@ -106,5 +106,5 @@ func (r *EstimateReport) Text(w io.Writer) error {
 	})
 }
 
-// Raw is what the report is as JSON by itself; the document goes beside it.
+// Raw returns what the report is as JSON by itself; the document goes beside it.
 func (r *EstimateReport) Raw() any { return r }

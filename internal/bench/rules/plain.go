@@ -16,9 +16,9 @@ import (
 // square.
 const mostPlain = 10_000
 
-// plain is the rules one by one in an eBPF program, as papers about such programs have them, once
-// by the kernel's JIT and once interpreted. levee's own programs cannot be interpreted: they call
-// functions, and tail calls are refused there beside these.
+// plain returns the rules one by one in an eBPF program, as papers about such programs have them,
+// once by the kernel's JIT and once interpreted. levee's own programs cannot be interpreted: they
+// call functions, and tail calls are refused there beside these.
 func plain(rules []workload.Rule) []load.Spec {
 	body := plainBody(rules)
 	jit := load.Plain(contender.XDPProgram("ebpf rules",

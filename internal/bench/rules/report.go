@@ -53,7 +53,7 @@ func (c *Case) draw(d *report.Document) {
 	load.Draw(d, "rules", report.FileName(c.Shape), c.Shape+" rules", "rules", c.Size, c.Lab)
 }
 
-// rounds is a point of the policy's own measurement, with its raw rounds where they are.
+// rounds returns a point of the policy's own measurement, with its raw rounds where they are.
 func rounds(p *Policy, skew workload.Skew, at float64, f *bench.Figure) report.Point {
 	if raw, ok := p.Raw[string(skew)].([]float64); ok {
 		return report.Measured(at, raw)

@@ -144,7 +144,7 @@ const floodFrames = 1 << 16
 // estimateRound is a rough time of timing a policy for a round.
 const estimateRound = 500 * time.Millisecond
 
-// estimates are what each case may take.
+// estimates returns what each case may take.
 func (o *Options) estimates(cases []ruleSet) []time.Duration {
 	out := make([]time.Duration, len(cases))
 	for i := range cases {
@@ -296,5 +296,5 @@ func packets(rules []workload.Rule, n int, skew workload.Skew, seed uint64) ([][
 	return out, nil
 }
 
-// Raw is what the report is as JSON by itself; the document goes beside it.
+// Raw returns what the report is as JSON by itself; the document goes beside it.
 func (r *Report) Raw() any { return r }

@@ -17,7 +17,7 @@ import (
 // the other.
 func pressure(r calibration.Reading) float64 { return r.Load * r.Step }
 
-// between is the mean of the readings on both sides of a round.
+// between returns the mean of the readings on both sides of a round.
 func between(before, behind calibration.Reading) calibration.Reading {
 	return calibration.Reading{Load: (before.Load + behind.Load) / 2,
 		Step: (before.Step + behind.Step) / 2, Wait: (before.Wait + behind.Wait) / 2}
@@ -38,7 +38,7 @@ type TraceRound struct {
 // the whole measurement.
 const triesMost = 3
 
-// tries is how many times the rounds asked for are tried at most.
+// tries returns how many times the rounds asked for are tried at most.
 func (o *Options) tries() int {
 	if o.Quick {
 		return 1
@@ -84,7 +84,7 @@ func (o *Options) calmRounds(wanted, tries int,
 	return out, nil
 }
 
-// calmest are the n rounds with the least pressure, the calmest first.
+// calmest returns the n rounds with the least pressure, the calmest first.
 func calmest(rounds []TraceRound, n int) []*TraceRound {
 	var all []*TraceRound
 	for i := range rounds {

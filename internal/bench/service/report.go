@@ -62,7 +62,7 @@ func (r *Report) rows() (rows []*row) {
 	return rows
 }
 
-// sent is the median of the packets a second that floods had.
+// sent returns the median of the packets a second that floods had.
 func (w *row) sent() float64 {
 	var sent []float64
 	for _, run := range w.runs {
@@ -97,7 +97,7 @@ func (r *Report) figures(w *row, phase int) (f figures) {
 	return f
 }
 
-// kind is the flood, with its family if that is not IPv4.
+// kind returns the flood, with its family if that is not IPv4.
 func (run *Once) kind() string {
 	if run.Family == packet.IPv6 {
 		return run.Flood + "-ipv6"
@@ -108,7 +108,7 @@ func (run *Once) kind() string {
 // end of each run.
 func (r *Report) end() float64 { return (r.Before + r.During + r.After).Seconds() }
 
-// within are the requests of a run that were due in a span of time.
+// within returns the requests of a run that were due in a span of time.
 func (run *Once) within(from, to float64) (out []Outcome) {
 	for _, q := range run.Requests {
 		if q.Due >= from && q.Due < to {
@@ -118,7 +118,7 @@ func (run *Once) within(from, to float64) (out []Outcome) {
 	return out
 }
 
-// answered is the share of requests that were answered, not a number where there were none.
+// answered returns the share of requests that were answered, not a number where there were none.
 func answered(requests []Outcome) float64 {
 	n := 0
 	for _, q := range requests {
@@ -248,7 +248,7 @@ func (r *Report) Complete() bool {
 		func(run *Once) bool { return run.Missing == "" && r.why(run) != "" })
 }
 
-// Document is the report to be drawn: answers and latency by time, for each flood.
+// Document returns the report to be drawn: answers and latency by time, for each flood.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("service", strings.ToUpper(r.service[:1])+r.service[1:]+" under floods",
 		fmt.Sprintf("%g %s a second to %s, before, during and after floods of %s packets/s, "+

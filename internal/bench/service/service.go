@@ -50,7 +50,7 @@ type Options struct {
 
 func nameOf(k demo.Kind) string { return k.Name }
 
-// FloodNames are the kinds of floods.
+// FloodNames returns the kinds of floods.
 func FloodNames() []string { return bench.Names(demo.Kinds, nameOf) }
 
 func defences() []contender.Defence {
@@ -69,7 +69,7 @@ pass from { 198.18.0.0/15, 2001:db8::/32 }
 default drop
 `
 
-// DefenceNames are the names of the defences.
+// DefenceNames returns the names of the defences.
 func DefenceNames() []string { return bench.Names(defences(), contender.Defence.Name) }
 
 func (o *Options) complete() error {

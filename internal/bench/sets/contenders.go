@@ -17,7 +17,7 @@ import (
 // mostXDPFilter is how many entries are given to a tool that takes each with a process of its own.
 const mostXDPFilter = 1000
 
-// contenders are those that can hold the set.
+// contenders returns the contenders that can hold the set.
 func contenders(s *lookup.Set) (out []*load.Contender) {
 	outer, fresh := workload.Outermost(s.Prefixes), freshAddress(s)
 	specs := []load.Spec{load.Plain(contender.XDPDrop()), leveeStatic(s.Prefixes),
@@ -42,8 +42,8 @@ func xdpFilter(s *lookup.Set) load.Spec {
 	return spec
 }
 
-// freshAddress is the address that a single change adds, the same for all tools: one that is not in
-// the set already, nor within a prefix of it, which nftables would refuse.
+// freshAddress returns the address that a single change adds, the same for all tools: one that is
+// not in the set already, nor within a prefix of it, which nftables would refuse.
 func freshAddress(s *lookup.Set) netip.Addr {
 	if found, err := workload.Addresses(s.Prefixes, 1, workload.Misses, workload.Uniform,
 		1); err == nil {
@@ -129,7 +129,7 @@ func nftSet(s *lookup.Set, k nftKind, prefixes []netip.Prefix, fresh netip.Addr)
 		"add element netdev "+table+" s { "+one+" }")
 }
 
-// ipset is a set of ipset that a rule of iptables asks at its first hook.
+// ipset returns a set of ipset that a rule of iptables asks at its first hook.
 func ipset(s *lookup.Set, fresh netip.Addr) load.Spec {
 	typ, family, iptables := "hash:net", "inet", "iptables"
 	if s.Hosts {

@@ -23,7 +23,7 @@ func list(prefixes []netip.Prefix) []byte {
 	return b
 }
 
-// leveeStatic is a set that the policy reads from a file.
+// leveeStatic returns a set that the policy reads from a file.
 func leveeStatic(prefixes []netip.Prefix) load.Spec {
 	p := &load.Levee{Text: []byte("set s = file(\"s\")\ndrop from s as \"s\"\ndefault pass\n"),
 		Files: map[string][]byte{"s": list(prefixes)}}
@@ -47,7 +47,7 @@ func readEntries(file []byte) ([]sets.Entry, error) {
 	return entries, nil
 }
 
-// leveeDynamic is a dynamic set with leases.
+// leveeDynamic returns a dynamic set with leases.
 func leveeDynamic(prefixes []netip.Prefix, fresh netip.Addr) load.Spec {
 	one := sets.Entry{Prefix: netip.PrefixFrom(fresh, fresh.BitLen())}
 	text := fmt.Appendf(nil, "set s = dynamic(max %d, lease 1h)\ndrop from s as "+

@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, err
 }
 
-// names are all structures and tools that hold sets.
+// names returns all structures and tools that hold sets.
 func names() []string {
 	return load.WithNames(lookup.Names(lookup.Structures),
 		contenders(&lookup.Set{Width: 32, Hosts: true}))
@@ -104,7 +104,7 @@ const (
 	mostContenders    = 8 // with single addresses
 )
 
-// estimates are what each case may take.
+// estimates returns what each case may take.
 func (o *Options) estimates(cases []*lookup.Set) []time.Duration {
 	out := make([]time.Duration, len(cases))
 	structures := len(lookup.Structures)
@@ -157,5 +157,5 @@ func (o *Options) cases() (out []*lookup.Set) {
 	return out
 }
 
-// Raw is what the report is as JSON by itself; the document goes beside it.
+// Raw returns what the report is as JSON by itself; the document goes beside it.
 func (r *Report) Raw() any { return r }

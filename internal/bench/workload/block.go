@@ -42,7 +42,8 @@ func Block(base netip.Addr, length, n int, span, seed uint64) ([]netip.Prefix, e
 	return out, nil
 }
 
-// nth is the n-th prefix behind p, of its length; it wraps around at the end of the address space.
+// nth returns the n-th prefix behind p, of its length; it wraps around at the end of the address
+// space.
 func nth(p netip.Prefix, n uint64) netip.Prefix {
 	hi, lo := Split(p.Addr())
 	if b := p.Bits(); b <= 64 {

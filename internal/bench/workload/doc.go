@@ -19,8 +19,8 @@ const (
 	MaxRules    = 100_000
 )
 
-// stream is a source of randomness of its own for each purpose, so that more of one thing does not
-// change another.
+// stream returns a source of randomness of its own for each purpose, so that more of one thing does
+// not change another.
 func stream(seed, purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
 
 // weighted draws an index with the probability of its weight.

@@ -63,8 +63,8 @@ func headerOf(r *rand.Rand, rule *Rule) Header {
 	return h
 }
 
-// point is the first or last address of a prefix, or one between; of wide prefixes one that a host
-// may have.
+// point returns the first or last address of a prefix, or one between; of wide prefixes one that a
+// host may have.
 func point(r *rand.Rand, p netip.Prefix) netip.Addr {
 	if p.Bits() >= 8 {
 		hi, _ := Split(p.Addr())

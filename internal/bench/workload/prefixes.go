@@ -99,7 +99,7 @@ func inside(r *rand.Rand, p netip.Prefix, length int) netip.Prefix {
 	return netip.PrefixFrom(join(hi|rhi&^mhi, lo|rlo&^mlo, p.Addr().BitLen()), length).Masked()
 }
 
-// next is the n-th prefix behind p, of its length.
+// next returns the n-th prefix behind p, of its length.
 func next(p netip.Prefix, n int) netip.Prefix {
 	hi, lo := Split(p.Addr())
 	if b := p.Bits(); b <= 64 {
@@ -226,7 +226,7 @@ func Outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Split is an address as two host-order halves; an IPv4 address fills the upper 32 bits of the
+// Split returns an address as two host-order halves; an IPv4 address fills the upper 32 bits of the
 // first.
 func Split(a netip.Addr) (hi, lo uint64) {
 	b := a.As16() // an IPv4 address is the last four bytes
@@ -237,7 +237,7 @@ func Split(a netip.Addr) (hi, lo uint64) {
 	return hi, lo
 }
 
-// join is the inverse of Split, for a width of 32 or 128 bits.
+// join returns the inverse of Split, for a width of 32 or 128 bits.
 func join(hi, lo uint64, width int) netip.Addr {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], hi)
@@ -248,7 +248,7 @@ func join(hi, lo uint64, width int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// mask is the network part of a length.
+// mask returns the network part of a length.
 func mask(length int) (hi, lo uint64) {
 	if length <= 64 {
 		return ^uint64(0) << (64 - length), 0

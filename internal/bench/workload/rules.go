@@ -62,7 +62,7 @@ func Rules(name string, n int, seed uint64) ([]Rule, error) {
 	return out, nil
 }
 
-// scope is how many bits the rule asks for.
+// scope returns how many bits the rule asks for.
 func (r *Rule) scope() float64 {
 	n := float64(r.Src.Bits() + r.Dst.Bits())
 	for _, p := range [2]Ports{r.SrcPort, r.DstPort} {

@@ -184,7 +184,7 @@ func (m *measurement) close() error {
 	return errors.Join(errs...)
 }
 
-// taken is how many bytes the service has taken.
+// taken returns how many bytes the service has taken.
 func (w *wrapped) taken() (uint64, error) {
 	if _, err := fmt.Fprintln(w.in); err != nil {
 		return 0, fmt.Errorf("ask the service: %w", err)
@@ -195,7 +195,7 @@ func (w *wrapped) taken() (uint64, error) {
 	return strconv.ParseUint(w.out.Text(), 10, 64)
 }
 
-// steps is how many windows there are.
+// steps returns how many windows there are.
 func (m *measurement) steps() int { return len(m.MTUs) * m.Rounds * len(m.all) }
 
 // measure fills a case, the i-th.

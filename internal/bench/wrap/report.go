@@ -84,7 +84,7 @@ var caveats = []string{
 // goal is the share that a service is to keep.
 const goal = 0.8
 
-// Below are the policies with which a service takes less than its share is to be.
+// Below returns the policies with which a service takes less than its share is to be.
 func (r *Report) Below() (all []string) {
 	for _, c := range r.Cases {
 		for _, x := range c.Results {
@@ -96,7 +96,7 @@ func (r *Report) Below() (all []string) {
 	return all
 }
 
-// Lacking are the policies without a share.
+// Lacking returns the policies without a share.
 func (r *Report) Lacking() (all []string) {
 	for _, c := range r.Cases {
 		for _, x := range c.Results {
@@ -149,10 +149,11 @@ func (r *Result) row(w io.Writer, mtu int) {
 		100*r.Share.Interval[0], 100*r.Share.Interval[1], r.Judged.Median, r.PacketBytes)
 }
 
-// Raw is the report as JSON.
+// Raw returns the report as JSON.
 func (r *Report) Raw() any { return r }
 
-// Document is the report for files: charts of throughput and of its share by the number of rules.
+// Document returns the report for files: charts of throughput and of its share by the number of
+// rules.
 func (r *Report) Document() *report.Document {
 	d := r.Head.Document("wrap", "A service with a policy of its own",
 		"Throughput of TCP to a service with a policy at its cgroup or its sockets, against that "+

@@ -102,8 +102,8 @@ var peer = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 const firstPort = 5201
 
-// textOf is a policy of n rules, of which the last passes the connection and none before matches
-// it.
+// textOf returns a policy of n rules, of which the last passes the connection and none before
+// matches it.
 func textOf(n int, seed uint64, port uint16) ([]byte, error) {
 	drawn, err := workload.Rules("fw", min(2*n, workload.MaxRules), seed)
 	if err != nil {

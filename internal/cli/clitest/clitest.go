@@ -17,8 +17,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// New is an environment without a world: what is written to it can be read, its clock is set by
-// hand.
+// New returns an environment without a world: what is written to it can be read, its clock is set
+// by hand.
 func New(terminal bool, args ...string) (e *cli.Env, out, errs *bytes.Buffer, clock *time.Time) {
 	out, errs = new(bytes.Buffer), new(bytes.Buffer)
 	now := time.Unix(1_000_000_000, 0)
@@ -35,7 +35,7 @@ func New(terminal bool, args ...string) (e *cli.Env, out, errs *bytes.Buffer, cl
 	}, out, errs, &now
 }
 
-// Leaves are the commands that do something, as `levee help` lists them.
+// Leaves returns the commands that do something, as `levee help` lists them.
 func Leaves(cmd *cobra.Command) []*cobra.Command {
 	if !cmd.HasSubCommands() {
 		return []*cobra.Command{cmd}

@@ -24,8 +24,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// SendersOf are who the names of a policy stand for on this machine. A user or group that there is
-// not is NoID, and an error; all others are what they are.
+// SendersOf returns who the names of a policy stand for on this machine. A user or group that there
+// is not is NoID, and an error; all others are what they are.
 func SendersOf(p *policy.Senders) (*sender.Names, error) {
 	n := &sender.Names{Services: p.Services}
 	var errs [3]error
@@ -130,7 +130,7 @@ func TellSenders(ctx context.Context, dev string, before *sender.Names) (*sender
 	return now, err
 }
 
-// drawn is a key for digests of names.
+// drawn returns a key for digests of names.
 func drawn() (key [16]byte) {
 	rand.Read(key[:]) // which cannot fail
 	return key

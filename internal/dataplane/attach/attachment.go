@@ -253,7 +253,7 @@ func (a *Attachment) Base() *store.Description {
 	return g
 }
 
-// Last is the newest generation of an attachment, nil if it has none.
+// Last returns the newest generation of an attachment, nil if it has none.
 func (a *Attachment) Last() *store.Description {
 	if all := a.Sorted(); len(all) > 0 {
 		return all[len(all)-1]

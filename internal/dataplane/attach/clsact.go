@@ -172,7 +172,7 @@ func (f *Filter) Close() error {
 	return errors.Join(err, f.namespace.Close())
 }
 
-// Running is the id of the program and the name of the filter with levee's handle, 0 and "" if
+// Running returns the id of the program and the name of the filter with levee's handle, 0 and "" if
 // there is none. It asks for this one alone: filters of others need not be understood.
 func (f *Filter) Running() (program uint32, name string, err error) {
 	err = f.in(func() error {
@@ -256,8 +256,8 @@ func EgressFilterOf(g *store.Description, generation int) (*Filter, error) {
 		kept: true}, nil
 }
 
-// tcPrograms are the ids of the programs at tc ingress of an interface of this network namespace
-// that may be levee's.
+// tcPrograms returns the ids of the programs at tc ingress of an interface of this network
+// namespace that may be levee's.
 func tcPrograms(index int) ([]uint32, error) {
 	ids, err := TcxProgramsAt(index, ebpf.AttachTCXIngress)
 	if err != nil {

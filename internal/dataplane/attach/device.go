@@ -62,7 +62,7 @@ func FindDevice(name string) (*Device, error) {
 	return d, nil
 }
 
-// Card is what the interface tells of itself.
+// Card returns what the interface tells of itself.
 func (d *Device) Card() *card.Card {
 	if d.tells == nil {
 		d.tells = card.Read(d.Name)
@@ -87,7 +87,7 @@ func NetnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// LinkLayer is that of an interface of this network namespace. Errors match kernel.ErrRefused.
+// LinkLayer returns that of an interface of this network namespace. Errors match kernel.ErrRefused.
 func LinkLayer(dev string) (packet.Link, error) {
 	d, err := FindDevice(dev)
 	if err != nil {
@@ -105,7 +105,7 @@ func Driver(name string) string {
 	return "driver " + driver
 }
 
-// RefuseLayer is an error if packets of the interface do not begin as programs expect them to.
+// RefuseLayer returns an error if packets of the interface do not begin as programs expect them to.
 func RefuseLayer(d *Device) error {
 	if d.layer == nil {
 		return nil

@@ -21,8 +21,8 @@ import (
 // monitorProgram is the name of the program of `levee monitor mpegts --mode xdp`.
 const monitorProgram = "mpegts_xdp"
 
-// RefuseForeign is an error if somebody else's XDP program is on the interface, unless that is a
-// dispatcher of libxdp which levee can join.
+// RefuseForeign returns an error if somebody else's XDP program is on the interface, unless that is
+// a dispatcher of libxdp which levee can join.
 func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 	if err := s.Step("foreign"); err != nil {
 		return false, err

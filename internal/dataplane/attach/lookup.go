@@ -59,7 +59,7 @@ func KeyOn(s *store.Store, d *Device) (string, error) {
 	return key, nil
 }
 
-// Programs are the ids of the programs that run on a device and may be levee's.
+// Programs returns the ids of the programs that run on a device and may be levee's.
 func (d *Device) Programs() ([]uint32, error) {
 	ids, err := tcPrograms(d.Index)
 	if d.XDP != 0 {
@@ -108,7 +108,7 @@ var QueryPrograms = link.QueryPrograms
 // many there are, and which.
 const queries = 100
 
-// TcxProgramsAt are the ids of the programs at one side of TCX of an interface of this network
+// TcxProgramsAt returns the ids of the programs at one side of TCX of an interface of this network
 // namespace; none where the kernel has no TCX, or the interface is gone.
 func TcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 	ask := link.QueryOptions{Target: index, Attach: at}
@@ -131,8 +131,8 @@ func TcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 	return ids, nil
 }
 
-// MovedAway is the attachment of an interface that had that name in this network namespace and is
-// in another one now, nil if there is none. Who asks closes it.
+// MovedAway returns the attachment of an interface that had that name in this network namespace and
+// is in another one now, nil if there is none. Who asks closes it.
 func MovedAway(s *store.Store, name string) (found *Attachment, err error) {
 	netns, err := NetnsCookie()
 	if err != nil {

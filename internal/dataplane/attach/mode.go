@@ -185,7 +185,7 @@ func (d *Device) ports() string {
 	return fmt.Sprintf(" (ports %s)", cmp.Or(strings.Join(ports, ", "), "none"))
 }
 
-// flat is the innermost message of an error.
+// flat returns the innermost message of an error.
 func flat(err error) string {
 	var errno unix.Errno
 	if said := (*saidError)(nil); errors.As(err, &said) {

@@ -54,7 +54,7 @@ func (n *namespace) Close() error {
 var errNoEntry = errors.New("this process may not enter other network namespaces " +
 	"(CAP_SYS_ADMIN)")
 
-// findNetns is the network namespace with a cookie, nil if no process and no mount has it.
+// findNetns returns the network namespace with a cookie, nil if no process and no mount has it.
 func findNetns(cookie uint64) (*os.File, error) {
 	if !kernel.Holds(kernel.SysAdmin) {
 		return nil, errNoEntry

@@ -88,8 +88,8 @@ func (a *Attachment) Leaving() store.Leaving {
 	return store.Leaving{Key: a.Key, Name: l.Attrs().Name, Away: false}
 }
 
-// interfaceOf is the name of the interface of a key in this network namespace, "" if it has none.
-// One that has moved keeps the key that it had.
+// interfaceOf returns the name of the interface of a key in this network namespace, "" if it has
+// none. One that has moved keeps the key that it had.
 func interfaceOf(s *store.Store, key string) (string, error) {
 	if s.Leaves.Key == key && s.Leaves.Name != "" {
 		return s.Leaves.Name, nil

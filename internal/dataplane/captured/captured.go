@@ -38,8 +38,8 @@ func (f *File) Packet(p *tap.Captured, rule string) error {
 			Queue: uint32(p.Queue), AtTC: p.AtTC, Code: int(p.Code)}})
 }
 
-// interfaceOf is the number of the interface for packets of a link layer. The capture begins with
-// the first.
+// interfaceOf returns the number of the interface for packets of a link layer. The capture begins
+// with the first.
 func (f *File) interfaceOf(l packet.Link) (int, error) {
 	if at, ok := f.links[l]; ok {
 		return at, nil

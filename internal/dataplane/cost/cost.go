@@ -96,7 +96,7 @@ func Measure(ctx context.Context, p *policy.Policy, o Options) (*Report, error) 
 // that is tried the oracle walks all rules.
 const manyRules = 1000
 
-// sampleEvery is 1 to look at all rules, or n to look at each n-th of them.
+// sampleEvery returns 1 to look at all rules, or n to look at each n-th of them.
 func sampleEvery(rules, most int) int {
 	if rules <= max(manyRules, most) {
 		return 1
@@ -174,7 +174,7 @@ func (m *measurement) run(ctx context.Context,
 	return rep, nil
 }
 
-// most is how many slots are measured, if there is nothing in the way.
+// most returns how many slots are measured, if there is nothing in the way.
 func (m *measurement) most() int {
 	n := 0
 	for _, frame := range m.frames {
@@ -195,8 +195,8 @@ func rules(n int) string {
 	return fmt.Sprintf("%d rules", n)
 }
 
-// overall is the median, over the rounds, of the mean over the packets, and half the distance of
-// its quartiles.
+// overall returns the median, over the rounds, of the mean over the packets, and half the distance
+// of its quartiles.
 func overall(rounds [][]float64) (median, spread float64) {
 	if len(rounds) == 0 {
 		return 0, 0

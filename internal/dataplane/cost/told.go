@@ -33,7 +33,7 @@ type ToldRule struct {
 	Text        string     `json:"text"`
 }
 
-// Told is a report as JSON has it.
+// Told returns a report as JSON has it.
 func (m *Report) Told(p *policy.Policy, repeat int) *Told {
 	rep := &Told{
 		NsPerPacket: m.Ns, NsEmpty: m.NsEmpty, Spread: m.Spread, Rules: []ToldRule{},

@@ -159,7 +159,7 @@ func Read(on Interface) (_ *Dispatcher, err error) {
 // ErrGone: there is no such interface in the network namespace.
 var ErrGone = errors.New("the interface is gone")
 
-// Running is the XDP program of an interface, 0 if there is none.
+// Running returns the XDP program of an interface, 0 if there is none.
 func Running(on Interface) (id uint32, generic bool, err error) {
 	var l netlink.Link
 	err = on.In(func() error {

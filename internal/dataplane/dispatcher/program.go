@@ -15,7 +15,7 @@ import (
 // xdpPass is XDP_PASS of linux/bpf.h.
 const xdpPass = 2
 
-// function is the one that a program replaces: by the protocol a sole program replaces the
+// function returns the one that a program replaces: by the protocol a sole program replaces the
 // dispatcher itself.
 func function(i, of int) string {
 	if of == 1 {
@@ -156,7 +156,8 @@ func Check() error {
 	return replaces(p, true)
 }
 
-// replaces is an error if a program cannot replace a function that may change packets, or may not.
+// replaces returns an error if a program cannot replace a function that may change packets, or may
+// not.
 func replaces(p *ebpf.Program, changes bool) error {
 	d, err := load(newest, []Program{{}}, changes)
 	if err != nil {

@@ -35,8 +35,8 @@ func AddTo(totals map[string][]store.Counter, slots []store.Slot, cpus [][]store
 	}
 }
 
-// Totals is what has been counted of all that slots count since the interface was attached, by CPU:
-// carried counts and those of every generation that is not folded yet.
+// Totals returns what has been counted of all that slots count since the interface was attached, by
+// CPU: carried counts and those of every generation that is not folded yet.
 func Totals(s *store.Store, a *attach.Attachment) (map[string][]store.Counter, error) {
 	sum := map[string][]store.Counter{}
 	for id, cpus := range a.Carried.Totals {

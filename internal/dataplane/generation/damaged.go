@@ -10,7 +10,7 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// unsettled is an attachment as it is, where what is kept of it cannot be brought up to date
+// unsettled returns an attachment as it is, where what is kept of it cannot be brought up to date
 // because the runtime directory cannot be written. Packets are judged as ever, so that whoever only
 // looks is told what is in force, and why nothing was changed. why is what kept settle from its
 // work; it is given back if it is anything else. The attachment is nil if there is nothing left of

@@ -36,7 +36,7 @@ func NotedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Atta
 	return notes, err
 }
 
-// Find is the attachment on dev in this network namespace, settled.
+// Find returns the attachment on dev in this network namespace, settled.
 func Find(s *store.Store, dev string) (*attach.Attachment, error) {
 	d, err := attach.FindDevice(dev)
 	if err != nil {

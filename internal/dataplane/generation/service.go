@@ -26,7 +26,7 @@ func (e *NoServiceError) Error() string {
 		e.name)
 }
 
-// FindService is what is kept for a service, in the runtime directory of services.
+// FindService returns what is kept for a service, in the runtime directory of services.
 func FindService(s *store.Store, name string) (*attach.Attachment, error) {
 	a, err := OpenService(s, store.ServiceKey(name))
 	if err == nil && a.Current() == nil {

@@ -109,7 +109,7 @@ func Hook(s *store.Store, key string, of, sh *store.Description) error {
 	return turnOn(s, key, of)
 }
 
-// handed is the array of programs to which one hands its packets.
+// handed returns the array of programs to which one hands its packets.
 func handed(s *store.Store, key string, of *store.Description) (*ebpf.Map, error) {
 	name, _ := codegen.MapOf(of.Maps, state.HoldsCapture)
 	programs, err := s.OpenPinned(key, of.Generation, name)

@@ -19,7 +19,7 @@ import (
 // no policy has said anything of what leaves.
 type Turn struct{ memory []byte }
 
-// TurnIn is the turn that a map holds; nil of no map.
+// TurnIn returns the turn that a map holds; nil of no map.
 func TurnIn(m *ebpf.Map) (*Turn, error) {
 	if m == nil {
 		return nil, nil
@@ -31,7 +31,7 @@ func TurnIn(m *ebpf.Map) (*Turn, error) {
 	return &Turn{memory}, nil
 }
 
-// OpenTurn is the turn of the interface of a generation: its own, or that of its shadow.
+// OpenTurn returns the turn of the interface of a generation: its own, or that of its shadow.
 func OpenTurn(s *store.Store, a *attach.Attachment, g *store.Description) (*Turn, error) {
 	name, ok := codegen.MapOf(g.Maps, state.HoldsTurn)
 	if sh := a.ShadowOf(g.Generation); !ok && sh != nil {

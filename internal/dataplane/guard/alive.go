@@ -43,7 +43,7 @@ func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
 	return slices.DeleteFunc(slices.Clone(sessions), over)
 }
 
-// ordinary is the ordinary segment among packets of a session.
+// ordinary returns the ordinary segment among packets of a session.
 func ordinary(k kind, entries Entries) kind {
 	k.Has = entries.has
 	k.Known[field.TCPFlags] = one(packet.ACK)

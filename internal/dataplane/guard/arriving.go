@@ -38,8 +38,9 @@ var ofConnection = func() (out []field.Range) {
 	return field.Join(out)
 }()
 
-// arriving are the kinds of packets that arrive of a session: its own, and those of the neighbour
-// that look for this machine or answer it. Of its own packets DSCP and window may be anything.
+// arriving returns the kinds of packets that arrive of a session: its own, and those of the
+// neighbour that look for this machine or answer it. Of its own packets DSCP and window may be
+// anything.
 func arriving(s session.Session, link packet.Link) []kind {
 	if link == packet.L3 {
 		s.Tags, s.SrcMAC, s.DstMAC, s.Neighbour = nil, nil, nil, netip.Addr{}
@@ -72,12 +73,12 @@ func arriving(s session.Session, link packet.Link) []kind {
 	return kinds
 }
 
-// remedy is the rule that lets all packets of a session pass.
+// remedy returns the rule that lets all packets of a session pass.
 func remedy(s session.Session) string {
 	return fmt.Sprintf("protect from %s tcp port %d", s.Remote.Addr(), s.Local.Port())
 }
 
-// traffic is what all packets of a session have in common.
+// traffic returns what all packets of a session have in common.
 func traffic(s session.Session) ir.Traffic {
 	tags := slices.DeleteFunc(slices.Clone(s.Tags), func(id uint16) bool { return id == 0 })
 	t := kind{Traffic: ir.Traffic{Tags: tags, Known: map[field.Field][]field.Range{}}}
@@ -206,7 +207,7 @@ var told = func() (all []*field.Phrase) {
 	return all
 }()
 
-// usually is what packets of the kind mostly have in a field.
+// usually returns what packets of the kind mostly have in a field.
 func (k *kind) usually(f field.Field) uint64 {
 	for _, u := range usual {
 		if u.field == f {

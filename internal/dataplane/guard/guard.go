@@ -150,7 +150,7 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 		Decider: oracle.Decider(p, by), Packet: own.words(d), Remedy: own.remedy}
 }
 
-// ofSession is what a limit lets through of a session, nil if it does not limit it.
+// ofSession returns what a limit lets through of a session, nil if it does not limit it.
 func ofSession(l *policy.Limit, s session.Session) *policy.Limit {
 	if l.Rates == nil {
 		return l
@@ -165,7 +165,7 @@ func ofSession(l *policy.Limit, s session.Session) *policy.Limit {
 	return nil
 }
 
-// Fallbacks are what `on error` asks for, in the order in which they are tried: first with all
+// Fallbacks returns what `on error` asks for, in the order in which they are tried: first with all
 // dynamic sets and what is in them, then with none but those of protect rules, should their memory
 // be what the machine lacks. If one of them would cut a session, none is used, and the error says
 // why.

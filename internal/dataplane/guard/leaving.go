@@ -11,7 +11,7 @@ import (
 	"levee/internal/packet"
 )
 
-// answers are the kinds of packets of a session that leave: its own, and those by which this
+// answers returns the kinds of packets of a session that leave: its own, and those by which this
 // machine looks for the neighbour or answers it.
 func answers(s session.Session, link packet.Link) []kind {
 	back := s

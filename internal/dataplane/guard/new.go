@@ -18,8 +18,8 @@ const (
 	firstPort              = 1024
 )
 
-// beginning is the first packet of a connection like a session, from any port that a system takes
-// by itself.
+// beginning returns the first packet of a connection like a session, from any port that a system
+// takes by itself.
 func beginning(s session.Session, link packet.Link) kind {
 	k := arriving(s, link)[0]
 	headers := k.Known[field.Len][0].Lo // a packet of nothing else

@@ -24,7 +24,7 @@ func Ask(some []netlink.Neigh) {
 // asksMost is how many neighbours are asked at a time.
 const asksMost = 3
 
-// Neighbours are some that are known on an interface, or on its bridge or bond.
+// Neighbours returns some that are known on an interface, or on its bridge or bond.
 func Neighbours(l netlink.Link) (some []netlink.Neigh) {
 	for _, index := range []int{l.Attrs().Index, l.Attrs().MasterIndex} {
 		if index == 0 {

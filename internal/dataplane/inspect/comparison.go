@@ -60,7 +60,7 @@ const (
 	shareMany = 1000
 )
 
-// Begin is the comparison of a policy that has just come.
+// Begin returns the comparison of a policy that has just come.
 func Begin(generation, ifindex int, now time.Duration, received, judged uint64) Comparison {
 	c := Comparison{Generation: generation, Ifindex: ifindex, State: NotYet}
 	c.restart(now, received, judged)

@@ -135,7 +135,8 @@ func Comparable(l netlink.Link, g *store.Description, program uint32) (can, whol
 	return err == nil && (len(ids) == 0 || ids[0] == program), false
 }
 
-// tellJudging is what Status tells of an attachment whose interface is l; nil: it is elsewhere.
+// tellJudging returns what Status tells of an attachment whose interface is l; nil: it is
+// elsewhere.
 func tellJudging(s *store.Store, a *attach.Attachment, l netlink.Link) (*Judging, error) {
 	g := a.Current()
 	if s.ReadOnly || l == nil {

@@ -24,7 +24,7 @@ type LiveRules struct {
 // LiveRule is one of them.
 type LiveRule struct{ Rule, Origin, Before string }
 
-// Each are the rules one by one.
+// Each returns the rules one by one.
 func (l *LiveRules) Each() []LiveRule {
 	at := func(of []string, i int) string {
 		if i < len(of) {

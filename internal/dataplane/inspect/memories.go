@@ -168,7 +168,7 @@ func readingOf(d *store.Description, name string) (r state.Reading) {
 	return r
 }
 
-// ruleOf is where the rule of an identity stands, and its label.
+// ruleOf returns where the rule of an identity stands, and its label.
 func ruleOf(d *store.Description, id string) (where diag.Shown, label string) {
 	for i := range d.Slots {
 		if d.Slots[i].ID == id {

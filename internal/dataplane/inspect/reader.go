@@ -68,7 +68,7 @@ func (d *readDevice) close() {
 	}
 }
 
-// Read is what all policies have counted.
+// Read returns what all policies have counted.
 func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
 	stamp, err := generation.RunStamp()
 	if err != nil {

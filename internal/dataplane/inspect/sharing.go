@@ -13,8 +13,8 @@ import (
 	"levee/internal/filter/state"
 )
 
-// teller is the name of the interface that tells of a memory which an attachment shares with it, ""
-// if that tells of its own.
+// teller returns the name of the interface that tells of a memory which an attachment shares with
+// it, "" if that tells of its own.
 func teller(s *store.Store, a *attach.Attachment, m *ebpf.Map) (string, error) {
 	own := a.Together()
 	if own == "" {

@@ -25,7 +25,7 @@ type InForce struct {
 	Instead string
 }
 
-// Name is what verdicts call the policy: the base name of its file.
+// Name returns what verdicts call the policy: the base name of its file.
 func (p *InForce) Name() string { return filepath.Base(p.Path) }
 
 // Parse reads the policy again.

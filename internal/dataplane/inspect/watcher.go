@@ -93,8 +93,8 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 	return out, nil
 }
 
-// Next is the reason to take another hook, "" where the same may do, if the settings are what is
-// amiss.
+// Next returns the reason to take another hook, "" where the same may do, if the settings are what
+// is amiss.
 func (j *Judged) Next() string {
 	if j.State.Failed() {
 		return j.Why()

@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Entries is what the dynamic sets of the policy in force on dev hold now.
+// Entries returns what the dynamic sets of the policy in force on dev hold now.
 func Entries(ctx context.Context, dev string, p *policy.Policy) ([]Entry, error) {
 	var all []Entry
 	for _, set := range p.Sets {

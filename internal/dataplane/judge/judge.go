@@ -154,7 +154,7 @@ func (j *Judge) Leave(frame []byte) (Verdict, error) {
 
 func (j *Judge) jiffies() uint64 { return start + uint64(j.passed/(time.Second/hz)) }
 
-// now is the same for the oracle.
+// now returns the same for the oracle.
 func (j *Judge) now() time.Time {
 	return time.Unix(0, int64(j.jiffies())*int64(time.Second/hz))
 }
@@ -191,16 +191,16 @@ func (j *Judge) newRunner(frags bool) (*loader.Runner, error) {
 	return r, err
 }
 
-// Engine is who judges.
+// Engine returns who judges.
 func (j *Judge) Engine() Engine { return j.engine }
 
-// Slots are the slots of the policy. Verdicts are indices of these.
+// Slots returns the slots of the policy. Verdicts are indices of these.
 func (j *Judge) Slots() []policy.Slot { return j.slots }
 
 // Explain judges a frame by the oracle alone, and tells its story.
 func (j *Judge) Explain(frame []byte) oracle.Trace { return j.oracle.Explain(frame) }
 
-// Story is how the oracle has judged the last frame that it was given. It changes nothing.
+// Story returns how the oracle has judged the last frame that it was given. It changes nothing.
 func (j *Judge) Story() oracle.Trace { return j.oracle.Story(&j.last) }
 
 // oneBuffer is the longest frame that surely lies in the first buffer of a run: a page without the
@@ -208,7 +208,7 @@ func (j *Judge) Story() oracle.Trace { return j.oracle.Story(&j.last) }
 // attached where the MTU is large.
 const oneBuffer = 3400
 
-// runnerFor is the compiled program for a frame of so many bytes.
+// runnerFor returns the compiled program for a frame of so many bytes.
 func (j *Judge) runnerFor(length int) (*loader.Runner, error) {
 	if length <= oneBuffer || j.short == j.long {
 		return j.short, nil

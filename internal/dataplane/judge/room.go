@@ -58,7 +58,7 @@ func NewConnections(p *policy.Policy, link packet.Link, tr *oracle.Trace) (*Conn
 	return c, nil
 }
 
-// String is the sentence.
+// String returns the sentence.
 func (c *Connections) String() string {
 	if c.Refused != "" {
 		return "a story knows no connection; there is no room for any: " + c.Refused

@@ -25,12 +25,12 @@ func NewJudged(p *policy.Policy, s policy.Slot, a action.Action, n int, by Engin
 		Reason: s.Reason.String(), Engine: string(by)}
 }
 
-// String is the line of `levee eval`: `1 drop edge.levee:14 "abuser"`.
+// String returns the line of `levee eval`: `1 drop edge.levee:14 "abuser"`.
 func (v Judged) String() string {
 	return fmt.Sprintf("%d %s %s%s", v.N, v.Verdict, v.Rule, v.Note())
 }
 
-// Note is what stands behind the rule: the label that the operator gave, or what else decided.
+// Note returns what stands behind the rule: the label that the operator gave, or what else decided.
 func (v Judged) Note() string {
 	switch {
 	case v.Reason == policy.ByProtect.String() && v.Label != "":

@@ -29,7 +29,7 @@ type Binding struct {
 	Waiting  []string // names that no interface of this network namespace fits
 }
 
-// List is what is bound to names in this network namespace.
+// List returns what is bound to names in this network namespace.
 func List(ctx context.Context) (out []Binding, err error) {
 	if refused := kernel.Privileged(); refused != nil {
 		s, err := store.ForReading(ctx, refused)

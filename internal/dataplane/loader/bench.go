@@ -74,9 +74,9 @@ func (r *Runner) Bench(frames [][]byte, repeat int) (Cost, error) {
 	return c, nil
 }
 
-// runAll is the mean time of one packet in ns, by the kernel's own clock, which cuts each frame's
-// mean down to whole nanoseconds. A clock around the system call would include the two RCU grace
-// periods in which the kernel enters the program into its XDP dispatcher and removes it.
+// runAll returns the mean time of one packet in ns, by the kernel's own clock, which cuts each
+// frame's mean down to whole nanoseconds. A clock around the system call would include the two RCU
+// grace periods in which the kernel enters the program into its XDP dispatcher and removes it.
 func runAll(p *ebpf.Program, frames [][]byte, repeat int) (float64, error) {
 	var total time.Duration
 	for _, f := range frames {

@@ -224,8 +224,8 @@ func (x *TraceRun) Round(packets int) (above, empty float64, err error) {
 	return (ns[1]+ns[2])/2 - empty, empty, nil
 }
 
-// Memory is what the program and its maps take in the kernel, in bytes, as it charges them. The
-// counters are of one row for each CPU.
+// Memory returns what the program and its maps take in the kernel, in bytes, as it charges them.
+// The counters are of one row for each CPU.
 func (r *Runner) Memory() (uint64, error) {
 	var sum uint64
 	last, _ := r.program.MapOf(codegen.LastSlot)

@@ -66,7 +66,7 @@ func LoadSpec(p *codegen.Program, spec *ebpf.CollectionSpec, replace,
 	return l, nil
 }
 
-// checkLinks is an error if a policy does not say of each of its programs, once, where it is
+// checkLinks returns an error if a policy does not say of each of its programs, once, where it is
 // attached.
 func checkLinks(p *codegen.Program) error {
 	listed := map[string]bool{}
@@ -87,7 +87,7 @@ func checkLinks(p *codegen.Program) error {
 	return nil
 }
 
-// checkLedger is an error if a program does not say of each of its maps, once, what it is.
+// checkLedger returns an error if a program does not say of each of its maps, once, what it is.
 func checkLedger(p *codegen.Program) error {
 	listed := map[string]bool{}
 	for _, m := range p.Maps {

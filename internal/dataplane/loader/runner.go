@@ -70,7 +70,7 @@ type head struct {
 	memory []byte
 }
 
-// Head is the head of the memory of a row, nil if the program has none.
+// Head returns the head of the memory of a row, nil if the program has none.
 func (r *Runner) Head(what state.Contents) []byte {
 	for _, h := range r.heads {
 		if h.row.What == what {
@@ -279,7 +279,8 @@ func (r *Runner) evalShort(n int, leaves bool) (int, action.Action) {
 	return slot, action.Drop
 }
 
-// Answer is the frame that goes back in place of the one that Eval judged last, nil if none does.
+// Answer returns the frame that goes back in place of the one that Eval judged last, nil if none
+// does.
 func (r *Runner) Answer() []byte {
 	if r.answered == 0 {
 		return nil
@@ -335,10 +336,11 @@ func runError(err error, n int) error {
 	return kernel.Refuse(err, "run program on a frame of %d bytes", n)
 }
 
-// Slots is the meaning of each counter and of the slot that Eval returns.
+// Slots returns the meaning of each counter and of the slot that Eval returns.
 func (r *Runner) Slots() []policy.Slot { return r.program.Slots }
 
-// Counters is what each slot has counted since NewRunner, over all CPUs, in the order of Slots.
+// Counters returns what each slot has counted since NewRunner, over all CPUs, in the order of
+// Slots.
 func (r *Runner) Counters() []store.Counter {
 	out := make([]store.Counter, len(r.program.Slots))
 	for _, row := range generation.Rows(r.counters, r.program.RowBytes, len(out)) {

@@ -13,7 +13,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Place is where the loaded program has a set.
+// Place returns where the loaded program has a set.
 func (l *Loaded) Place(p *codegen.Program, name string) sets.Place {
 	at := p.Places[name]
 	return sets.Place{Outer: l.Maps[at.Map], Key: at.Key, Name: name, Inner: l.Memories[name]}

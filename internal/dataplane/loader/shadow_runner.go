@@ -14,7 +14,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Judged is what the program of a shadow is compiled for that is to judge beside this one.
+// Judged returns what the program of a shadow is compiled for that is to judge beside this one.
 func (r *Runner) Judged() plan.Judged {
 	return plan.Judged{RowBytes: r.program.RowBytes, Slots: len(r.program.Slots)}
 }
@@ -37,7 +37,7 @@ func (r *Runner) Shadow(p *codegen.Program) (*Runner, error) {
 	return sh, nil
 }
 
-// Compared is what a shadow has noted.
+// Compared returns what a shadow has noted.
 func (r *Runner) Compared() (shadow.Contents, error) {
 	m := r.Loaded.Holding(state.HoldsPairs)
 	var all []byte

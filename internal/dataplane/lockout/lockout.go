@@ -36,13 +36,13 @@ type AtRisk struct {
 	entries  guard.Entries // of the policy's dynamic sets
 }
 
-// Check is an error for a policy that would do harm.
+// Check returns an error for a policy that would do harm.
 func (r *AtRisk) Check(p *policy.Policy) error {
 	return guard.Check(p, r.link, r.sessions, r.entries)
 }
 
-// Allowed is an error for a policy that one of the interfaces may not have, unless it is forced. It
-// returns what may be put into force instead.
+// Allowed returns an error for a policy that one of the interfaces may not have, unless it is
+// forced. It returns what may be put into force instead.
 func (g *Gate) Allowed(ctx context.Context, p *policy.Policy, devs []string,
 	force bool) ([]dataplane.Fallback, error) {
 	var all []AtRisk
@@ -59,7 +59,7 @@ func (g *Gate) Allowed(ctx context.Context, p *policy.Policy, devs []string,
 	return g.Fallbacks(p, all), nil
 }
 
-// Look is what a policy may do harm to on an interface: nothing where it is forced.
+// Look returns what a policy may do harm to on an interface: nothing where it is forced.
 func (g *Gate) Look(ctx context.Context, p *policy.Policy, dev string,
 	force bool) (r AtRisk, err error) {
 	if r.link, err = g.Link(dev); err != nil || force {
@@ -77,7 +77,7 @@ func (g *Gate) Look(ctx context.Context, p *policy.Policy, dev string,
 	return r, nil
 }
 
-// Live is an error for a policy with live rules that would cut a session of this machine.
+// Live returns an error for a policy with live rules that would cut a session of this machine.
 func (g *Gate) Live(ctx context.Context, dev string, p *policy.Policy) error {
 	sessions, err := g.Sessions(dev)
 	if err != nil || len(sessions) == 0 {
@@ -94,8 +94,8 @@ func (g *Gate) Live(ctx context.Context, dev string, p *policy.Policy) error {
 	return r.Check(p)
 }
 
-// Imported is an error for a policy that would end a session of this machine, or under which it
-// could not be begun again. On another machine than the rules are of there is none to find.
+// Imported returns an error for a policy that would end a session of this machine, or under which
+// it could not be begun again. On another machine than the rules are of there is none to find.
 func (g *Gate) Imported(p *policy.Policy, dev string) error {
 	sessions, err := g.Sessions(dev)
 	if err != nil || len(sessions) == 0 {
@@ -111,8 +111,8 @@ func (g *Gate) Imported(p *policy.Policy, dev string) error {
 	return guard.CheckNew(p, link, sessions)
 }
 
-// Service is an error for a policy of a service that would cut a session that it has accepted, as
-// that of sshd.service would.
+// Service returns an error for a policy of a service that would cut a session that it has accepted,
+// as that of sshd.service would.
 func Service(ctx context.Context, name string, p *policy.Policy, all []session.Session) error {
 	if len(all) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func Service(ctx context.Context, name string, p *policy.Policy, all []session.S
 	return nil
 }
 
-// Fallbacks are what `on error` of a policy asks for.
+// Fallbacks returns what `on error` of a policy asks for.
 func (g *Gate) Fallbacks(p *policy.Policy, at []AtRisk) (all []dataplane.Fallback) {
 	plain := true
 	for _, r := range at {
@@ -149,7 +149,7 @@ func (g *Gate) Fallbacks(p *policy.Policy, at []AtRisk) (all []dataplane.Fallbac
 	return all
 }
 
-// alive are the sessions that the policy in force on an interface lets live, if there is one.
+// alive returns the sessions that the policy in force on an interface lets live, if there is one.
 func alive(ctx context.Context, dev string, link packet.Link,
 	sessions []session.Session) []session.Session {
 	if len(sessions) == 0 {
@@ -166,7 +166,7 @@ func alive(ctx context.Context, dev string, link packet.Link,
 	return guard.Alive(p, link, sessions, held)
 }
 
-// InForce is the operator's policy in force on an interface.
+// InForce returns the operator's policy in force on an interface.
 func InForce(ctx context.Context, dev string) (*policy.Policy, error) {
 	shown, _, err := inspect.Show(ctx, dev)
 	if err != nil {
@@ -179,8 +179,8 @@ func InForce(ctx context.Context, dev string) (*policy.Policy, error) {
 	return p, nil
 }
 
-// entries are what the dynamic sets of a policy will hold on dev: what is in those of the policy in
-// force there that have their names.
+// entries returns what the dynamic sets of a policy will hold on dev: what is in those of the
+// policy in force there that have their names.
 func entries(ctx context.Context, dev string, p *policy.Policy) (guard.Entries, error) {
 	out := guard.Entries{}
 	for _, s := range p.Sets {

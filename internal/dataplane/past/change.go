@@ -91,7 +91,7 @@ func Compare(before, now *policy.Policy) Change {
 	return c
 }
 
-// String is the change in a line; "" where the rules mean the same.
+// String returns the change in a line; "" where the rules mean the same.
 func (c Change) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }

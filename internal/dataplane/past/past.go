@@ -47,7 +47,7 @@ type Policy struct {
 	Files  []setfile.File `json:"files,omitempty"`
 }
 
-// Name is what verdicts call the policy: the base name of its file.
+// Name returns what verdicts call the policy: the base name of its file.
 func (p *Policy) Name() string { return filepath.Base(p.Path) }
 
 // Parse reads the policy again.
@@ -173,7 +173,7 @@ func (s Store) path(number int) string {
 	return filepath.Join(s.Dir, fmt.Sprintf("%06d%s", number, suffix))
 }
 
-// numbers are those of the files that there are, in order.
+// numbers returns the numbers of the files that there are, in order.
 func (s Store) numbers() ([]int, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

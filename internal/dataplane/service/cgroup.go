@@ -77,8 +77,8 @@ func (p *putting) swap() error {
 	return nil
 }
 
-// refuseSecond is an error if the cgroup has the policy of a service of another name: a container
-// that was renamed would be judged by what it was given under both.
+// refuseSecond returns an error if the cgroup has the policy of a service of another name: a
+// container that was renamed would be judged by what it was given under both.
 func (p *putting) refuseSecond(c *group) error {
 	return generation.EachService(p.Store, func(a *attach.Attachment) error {
 		if a.Key == p.key || a.Current().Mode != CGroup {
@@ -260,7 +260,7 @@ func openCGroup(dir string) (*group, error) {
 
 func (c *group) close() { c.dir.Close() }
 
-// idOf is the number by which the kernel knows a cgroup: that of its inode.
+// idOf returns the number by which the kernel knows a cgroup: that of its inode.
 func idOf(f *os.File) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

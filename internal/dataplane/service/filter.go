@@ -31,10 +31,10 @@ const (
 	filterMode = 0o660
 )
 
-// FilterPath is the pin of the filter of a service.
+// FilterPath returns the pin of the filter of a service.
 func FilterPath(s *store.Store, key string) string { return s.BPF(key, filterPin) }
 
-// FilterOf is the path of the filter of a service by its name, whether it is there or not.
+// FilterOf returns the path of the filter of a service by its name, whether it is there or not.
 func FilterOf(name string) (string, error) {
 	dir, err := store.ServicesDirectory()
 	return filepath.Join(dir, "bpf", store.ServiceKey(name), filterPin), err
@@ -137,7 +137,7 @@ func letPass(s *store.Store) error {
 	return nil
 }
 
-// entry is the filter.
+// entry returns the filter.
 func entry(array *ebpf.Map) *ebpf.ProgramSpec {
 	return &ebpf.ProgramSpec{
 		Name: "levee_filter", Type: ebpf.SocketFilter, License: "Dual BSD/GPL",

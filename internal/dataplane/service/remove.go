@@ -213,7 +213,7 @@ type place struct {
 	ID  uint64 `json:"id"`
 }
 
-// placeFile is where it is noted.
+// placeFile returns where it is noted.
 func placeFile(s *store.Store, key string) string { return s.State(key, "cgroup.json") }
 
 // there reports whether the cgroup is there still, and not another one of its name.
@@ -227,7 +227,7 @@ func (p *place) there() bool {
 	return err == nil && id == p.ID
 }
 
-// InForce is the policy of a service, as it was given to Put.
+// InForce returns the policy of a service, as it was given to Put.
 func InForce(ctx context.Context, name string) (out *inspect.InForce, err error) {
 	read := func(s *store.Store) error {
 		a, err := generation.FindService(s, name)

@@ -88,7 +88,7 @@ func (c *group) open() error {
 	return nil
 }
 
-// shutting are the programs that shut a side of the cgroup. The caller closes them.
+// shutting returns the programs that shut a side of the cgroup. The caller closes them.
 func (c *group) shutting(at ebpf.AttachType) (there []*ebpf.Program, err error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: int(c.dir.Fd()), Attach: at})
 	if err != nil {

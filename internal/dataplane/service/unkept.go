@@ -93,7 +93,7 @@ func (u *Unkept) attach(dir string) error {
 	return nil
 }
 
-// File is the filter as a file that a process may be handed.
+// File returns the filter as a file that a process may be handed.
 func (u *Unkept) File() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(u.filter.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func (u *Unkept) File() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "filter"), nil
 }
 
-// Judged is how many packets and bytes the policy has counted, by all of its rules.
+// Judged returns how many packets and bytes the policy has counted, by all of its rules.
 func (u *Unkept) Judged() (packets, bytes uint64, err error) {
 	rows, err := u.loaded.Holding(codegen.Counters).LookupBytes(uint32(0))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // OpenAll opens the dynamic sets of that name of every policy in this network namespace.
 func OpenAll(ctx context.Context, name string) ([]*Set, error) { return openSets(ctx, "", name) }
 
-// Dev is the interface of the set.
+// Dev returns the interface of the set.
 func (s *Set) Dev() string { return s.dev }
 
 // LeaseSlack is by how much two ends of a lease may differ that mean the same: ticks, and the time
@@ -72,7 +72,7 @@ func (s *Set) Raise(ctx context.Context, entries []Entry, began time.Time) (rais
 	return raised, left, err
 }
 
-// rest is what is left of a lease when a time has passed of it; one that has ended lasts for a
+// rest returns what is left of a lease when a time has passed of it; one that has ended lasts for a
 // moment, as 0 would be the lease of the set.
 func rest(lease, passed time.Duration) time.Duration {
 	if lease <= 0 { // of the set, or without an end
@@ -186,7 +186,8 @@ func (s *Set) Lower(ctx context.Context, entries []Lowered, began time.Time) (lo
 	return lowered, nil
 }
 
-// Leases are what is left of the leases of entries, in their order: 0 for one that is not there.
+// Leases returns what is left of the leases of entries, in their order: 0 for one that is not
+// there.
 func (s *Set) Leases(ctx context.Context, entries []Entry) ([]time.Duration, error) {
 	if err := s.Hold(ctx); err != nil {
 		return nil, err

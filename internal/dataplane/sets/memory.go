@@ -31,18 +31,18 @@ type Entry struct {
 	Lease time.Duration
 }
 
-// Element is the entry without its lease.
+// Element returns the entry without its lease.
 func (e Entry) Element() policy.Element {
 	return policy.Element{Prefix: e.Prefix, Service: e.Service, Name: e.Name}
 }
 
-// EntryOf is an element with a lease.
+// EntryOf returns an element with a lease.
 func EntryOf(e policy.Element, lease time.Duration) Entry {
 	return Entry{Prefix: e.Prefix, Service: e.Service, Name: e.Name, Lease: lease}
 }
 
-// Covering are the entries whose prefix holds an address, the longest first. An IPv4-mapped address
-// is the IPv6 address that it is. Services have no prefix and hold none.
+// Covering returns the entries whose prefix holds an address, the longest first. An IPv4-mapped
+// address is the IPv6 address that it is. Services have no prefix and hold none.
 func Covering(entries []Entry, a netip.Addr) (out []Entry) {
 	for _, e := range entries {
 		if e.Prefix.IsValid() && e.Prefix.Contains(a) {
@@ -53,8 +53,8 @@ func Covering(entries []Entry, a netip.Addr) (out []Entry) {
 	return out
 }
 
-// Standing are the entries by which a name is in a set, the longest first: itself, or one that it
-// is below.
+// Standing returns the entries by which a name is in a set, the longest first: itself, or one that
+// it is below.
 func Standing(entries []Entry, n dnsname.Name) (out []Entry) {
 	at := map[string]int{n.String(): 0}
 	for i, above := 1, n; above != ""; i++ {
@@ -165,7 +165,7 @@ func (s *Memory) Release() (*ebpf.Map, error) {
 	return s.Inner, nil
 }
 
-// expires is the end of a lease in jiffies, 0 for never.
+// expires returns the end of a lease in jiffies, 0 for never.
 func (s *Memory) expires(lease time.Duration) uint64 {
 	if lease == 0 {
 		lease = s.lease
@@ -179,7 +179,7 @@ func (s *Memory) expires(lease time.Duration) uint64 {
 	return s.Clock.Expiry(lease)
 }
 
-// Now is the time in jiffies.
+// Now returns the time in jiffies.
 func (s *Memory) Now() uint64 {
 	if s.Frozen != 0 {
 		return s.Frozen
@@ -187,7 +187,7 @@ func (s *Memory) Now() uint64 {
 	return s.Clock.Now()
 }
 
-// left is the time until jiffies, Forever for 0.
+// left returns the time until jiffies, Forever for 0.
 func (s *Memory) left(expires uint64) time.Duration {
 	if expires == 0 {
 		return Forever

@@ -33,7 +33,7 @@ const (
 	PinNext   = "next"
 )
 
-// PinnedPlaces are the places of a program's sets, by name.
+// PinnedPlaces returns the places of a program's sets, by name.
 func PinnedPlaces(p *codegen.Program) map[string]store.PinnedPlace {
 	out := make(map[string]store.PinnedPlace, len(p.Places))
 	for name, at := range p.Places {

@@ -39,7 +39,7 @@ func readSets(s *store.Store, dev, name string) (out []Contents, err error) {
 	return out, err
 }
 
-// CopyOf is a copy of a set, in memory of this process.
+// CopyOf returns a copy of a set, in memory of this process.
 func CopyOf(s *store.Store, key string, g *store.Description, info store.SetInfo) (*Memory, error) {
 	at, err := OpenPlace(s, key, g, info.Name)
 	if err != nil {

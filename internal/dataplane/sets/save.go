@@ -48,13 +48,13 @@ const (
 	keptSuffix = ".set"
 )
 
-// KeptFile is where the entries of a set lie.
+// KeptFile returns where the entries of a set lie.
 func KeptFile(dev, set string) (string, error) {
 	dir, err := Library()
 	return filepath.Join(dir, dev, set+keptSuffix), err
 }
 
-// Library is the directory of what outlives a reboot: LibDir, or what LibEnv says.
+// Library returns the directory of what outlives a reboot: LibDir, or what LibEnv says.
 func Library() (string, error) {
 	if os.Getenv(LibEnv) == "" {
 		return LibDir, nil
@@ -182,7 +182,7 @@ func EncodeKept(t policy.SetType, now time.Time, entries []Entry) []byte {
 	return append(b, sum[:]...)
 }
 
-// endOf is the end of a lease as a file has it.
+// endOf returns the end of a lease as a file has it.
 func endOf(e Entry, now time.Time) uint64 {
 	if e.Lease == Forever {
 		return 0
@@ -240,7 +240,7 @@ func DecodeKept(b []byte, t policy.SetType, max int, now time.Time) ([]Entry, er
 
 var errLength = fmt.Errorf("%w: it has not the length that it says", ErrSpoilt)
 
-// leaseUntil is what is left of a lease that ends then, 0 if it has ended.
+// leaseUntil returns what is left of a lease that ends then, 0 if it has ended.
 func leaseUntil(end uint64, now time.Time) time.Duration {
 	if end == 0 {
 		return Forever

@@ -21,9 +21,9 @@ type Endpoint struct {
 	IPv4, IPv6 netip.Addr
 }
 
-// Destination is where a packet to an interface of this network namespace goes: the first address
-// of each family that it has, one that is not link-local before one that is. Where it has none of
-// either family, as a port of a bridge, it is the first of the machine.
+// Destination returns where a packet to an interface of this network namespace goes: the first
+// address of each family that it has, one that is not link-local before one that is. Where it has
+// none of either family, as a port of a bridge, it is the first of the machine.
 func Destination(dev string) (*Endpoint, error) {
 	link, err := netlink.LinkByName(dev)
 	if err != nil {
@@ -72,7 +72,7 @@ func Reachable(p netip.Prefix) bool {
 
 var limitedBroadcast = netip.MustParseAddr("255.255.255.255")
 
-// RoomFor is an error where a set of this machine's destinations has no room for them.
+// RoomFor returns an error where a set of this machine's destinations has no room for them.
 func RoomFor(name string, room int, there []netip.Prefix) error {
 	if len(there) <= room {
 		return nil
@@ -149,8 +149,8 @@ func ResetSelf(ctx context.Context, dev string, there []netip.Prefix) error {
 	return err
 }
 
-// selfOn is the name of the set of the machine's destinations that the policy on an interface has,
-// "" if it has none: a policy may define another set of its name. It has room for these.
+// selfOn returns the name of the set of the machine's destinations that the policy on an interface
+// has, "" if it has none: a policy may define another set of its name. It has room for these.
 func selfOn(ctx context.Context, dev string, there []netip.Prefix) (name string, err error) {
 	err = store.Transact(ctx, func(s *store.Store) error {
 		a, err := generation.Find(s, dev)

@@ -373,7 +373,7 @@ func (s *Set) remove(elements []policy.Element) (n int) {
 	return n
 }
 
-// List is the set's entries, IPv4 before IPv6, in order of address, protocol and port.
+// List returns the set's entries, IPv4 before IPv6, in order of address, protocol and port.
 func (s *Set) List(ctx context.Context) ([]Entry, error) {
 	if err := s.Hold(ctx); err != nil {
 		return nil, err
@@ -383,7 +383,7 @@ func (s *Set) List(ctx context.Context) ([]Entry, error) {
 	return sortedEntries(out), nil
 }
 
-// Entries is what a dynamic set of the policy on dev holds: nothing if there is no such policy
+// Entries returns what a dynamic set of the policy on dev holds: nothing if there is no such policy
 // or set.
 func Entries(ctx context.Context, dev, name string) ([]Entry, error) {
 	s, err := Open(ctx, dev, name)
@@ -398,15 +398,15 @@ func Entries(ctx context.Context, dev, name string) ([]Entry, error) {
 	return s.List(ctx)
 }
 
-// Type is what the entries of the set are: addresses, services, endpoints or names.
+// Type returns what the entries of the set are: addresses, services, endpoints or names.
 func (s *Set) Type() policy.SetType {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.typ
 }
 
-// TypeOf is the type of the dynamic set of that name, chosen as by Add: of the first, where several
-// interfaces have one.
+// TypeOf returns the type of the dynamic set of that name, chosen as by Add: of the first, where
+// several interfaces have one.
 func TypeOf(ctx context.Context, dev, name string) (policy.SetType, error) {
 	all, err := openSets(ctx, dev, name)
 	if err != nil {

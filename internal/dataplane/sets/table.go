@@ -150,7 +150,7 @@ type ofNames struct {
 	plain
 }
 
-// patternOf is the name of an element, which was checked.
+// patternOf returns the name of an element, which was checked.
 func patternOf(e policy.Element) dnsname.Pattern {
 	p, _ := dnsname.Parse(e.Name)
 	return p

@@ -8,7 +8,7 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// Routes are the routes of the agent's API that show policies in force.
+// Routes returns the routes of the agent's API that show policies in force.
 func Routes() []api.Route {
 	return []api.Route{api.Get("/api/v1/interfaces", api.Viewer,
 		"What runs where: hook, policy, rules with their counters, sets, limits.",
@@ -25,7 +25,7 @@ type interfaceQuery struct {
 	Dev string `query:"dev" maxLength:"64" doc:"Only this interface."`
 }
 
-// Here are the metrics of the data plane in this network namespace.
+// Here returns the metrics of the data plane in this network namespace.
 func Here(ctx context.Context) ([]openmetrics.Family, error) {
 	rep, _, err := Look(ctx, "", false)
 	if err != nil {

@@ -100,8 +100,8 @@ func newDecision(c generation.SlotCounter, v shadow.Verdict) Decision {
 	return Decision{v.String(), diag.Shown(c.Rule), c.Line, c.Label, c.Text}
 }
 
-// Shadows is what shadows would do otherwise, and what somebody may want to know besides: on one
-// interface, or with "" on all of this network namespace or of every one.
+// Shadows returns what shadows would do otherwise, and what somebody may want to know besides: on
+// one interface, or with "" on all of this network namespace or of every one.
 func Shadows(ctx context.Context, dev string, everywhere bool) (*DiffReport, []string, error) {
 	all, notes, err := inspect.Status(ctx, everywhere)
 	if err != nil {
@@ -146,7 +146,7 @@ func newDiff(a *inspect.Attachment) Diff {
 	return out
 }
 
-// Name is the rule, and its label if it has one.
+// Name returns the rule, and its label if it has one.
 func (d Decision) Name() string {
 	if d.Label == "" || d.Line == 0 {
 		return string(d.Rule)

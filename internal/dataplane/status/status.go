@@ -51,7 +51,7 @@ type Service struct {
 	Told time.Time `json:"told,omitzero"`
 }
 
-// newService is what a service shares with an interface that has a policy.
+// newService returns what a service shares with an interface that has a policy.
 func newService(a *service.Status) Service {
 	why := ""
 	if !a.InForce {
@@ -209,8 +209,8 @@ func (r *Report) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Look is what runs where now, and what somebody may want to know of it besides: on one interface,
-// or with "" on all of this network namespace or of every one.
+// Look returns what runs where now, and what somebody may want to know of it besides: on one
+// interface, or with "" on all of this network namespace or of every one.
 func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, error) {
 	all, notes, err := inspect.Status(ctx, everywhere)
 	if err == nil {
@@ -276,7 +276,7 @@ func (r *Report) waits(dev string) bool {
 	})
 }
 
-// Words are the lines of what an interface remembers, and of what it loses.
+// Words returns the lines of what an interface remembers, and of what it loses.
 func (s *Interface) Words(dev string) []state.Line {
 	lines := s.Memories.Words(dev)
 	if l := s.Lost; l != nil && l.AtLeast > 0 {

@@ -6,7 +6,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Jiffies is the clock of programs.
+// Jiffies returns the clock of programs.
 func (s *Store) Jiffies() (*kernel.Clock, error) {
 	if s.Clock != nil {
 		return s.Clock, nil
@@ -14,7 +14,7 @@ func (s *Store) Jiffies() (*kernel.Clock, error) {
 	return kernel.JiffiesClock()
 }
 
-// DeadlineAfter is the value of jiffies d from now.
+// DeadlineAfter returns the value of jiffies d from now.
 func DeadlineAfter(d time.Duration) (uint64, error) {
 	c, err := kernel.JiffiesClock()
 	if err != nil {
@@ -23,7 +23,7 @@ func DeadlineAfter(d time.Duration) (uint64, error) {
 	return c.Expiry(d), nil
 }
 
-// TimeLeft is the time until a deadline in jiffies, 0 after it.
+// TimeLeft returns the time until a deadline in jiffies, 0 after it.
 func TimeLeft(deadline uint64) (time.Duration, error) {
 	c, err := kernel.JiffiesClock()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) noteClock() error {
 	return WriteJSON(s.State(clockFile), clockReading{c.Now(), c.HZ(), kernel.Monotonic()})
 }
 
-// TimeLeft is the time until a deadline in jiffies, 0 after it.
+// TimeLeft returns the time until a deadline in jiffies, 0 after it.
 func (s *Store) TimeLeft(deadline uint64) (time.Duration, error) {
 	if s.Clock != nil {
 		return s.Clock.Remaining(deadline), nil

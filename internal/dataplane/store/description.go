@@ -50,7 +50,7 @@ type SetInfo struct {
 	Refused uint64 `json:"refused"` // entries not taken because the set was full
 }
 
-// EntryType is the type of the set's entries.
+// EntryType returns the type of the set's entries.
 func (i SetInfo) EntryType() policy.SetType {
 	for _, t := range []policy.SetType{policy.Services, policy.Endpoints, policy.Names} {
 		if i.Type == t.String() {
@@ -60,7 +60,7 @@ func (i SetInfo) EntryType() policy.SetType {
 	return policy.Addresses
 }
 
-// TypeOf is the type of the set of that name, which the generation has.
+// TypeOf returns the type of the set of that name, which the generation has.
 func (d *Description) TypeOf(name string) policy.SetType {
 	for _, info := range d.Sets {
 		if info.Name == name {
@@ -70,7 +70,7 @@ func (d *Description) TypeOf(name string) policy.SetType {
 	return policy.Addresses
 }
 
-// TypeName is how SetInfo names a type.
+// TypeName returns how SetInfo names a type.
 func TypeName(t policy.SetType) string {
 	if t == policy.Addresses {
 		return ""
@@ -78,7 +78,7 @@ func TypeName(t policy.SetType) string {
 	return t.String()
 }
 
-// SetFiles are what the set files of a generation held.
+// SetFiles returns what the set files of a generation held.
 func (s *Store) SetFiles(key string, g *Description) (files []setfile.File, err error) {
 	err = ReadJSON(s.FilesPath(key, g.Generation), &files)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -69,8 +69,8 @@ func enter(mnt, net *os.File) error {
 	return nil
 }
 
-// hostMountNamespace is the path of the host's mount namespace, and whether this thread is in it.
-// That is the namespace of process 1; where a security module hides it, that of kthreadd, which
+// hostMountNamespace returns the path of the host's mount namespace, and whether this thread is in
+// it. That is the namespace of process 1; where a security module hides it, that of kthreadd, which
 // never leaves the first one, or of the oldest ancestor of this process that can be asked.
 func hostMountNamespace() (path string, own bool) {
 	self, err := inode("/proc/thread-self/ns/mnt")
@@ -107,7 +107,7 @@ func ancestors() []int {
 	return pids
 }
 
-// parent is the parent of a process, 0 if it has ended.
+// parent returns the parent of a process, 0 if it has ended.
 func parent(pid int) int {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -138,8 +138,8 @@ func SameMap(a, b *ebpf.Map) (bool, error) {
 	return err == nil && x == y, err
 }
 
-// CopyOfMap is the value of a map that has one. What may only be read cannot be mapped: the kernel
-// takes such a mapping for a private one.
+// CopyOfMap returns the value of a map that has one. What may only be read cannot be mapped: the
+// kernel takes such a mapping for a private one.
 func CopyOfMap(m *ebpf.Map) ([]byte, error) {
 	b, err := m.LookupBytes(uint32(0))
 	if err != nil {

@@ -53,8 +53,8 @@ const (
 	SecretMode = 0o600
 )
 
-// PinMode is who may open a map: readers those that hold counts, or entries of sets. Where reading
-// is as good as writing, root alone.
+// PinMode returns who may open a map: readers those that hold counts, or entries of sets. Where
+// reading is as good as writing, root alone.
 func PinMode(holds codegen.Contents, writable bool) fs.FileMode {
 	switch holds {
 	case codegen.Counters, codegen.DynamicSet, codegen.DynamicSets:

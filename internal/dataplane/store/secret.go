@@ -6,8 +6,8 @@ import "math/rand/v2"
 // force: budgets by name outlive a replace.
 const secretFile = "secret.json"
 
-// Secret is what digests of DNS names depend on here, which is drawn until one is kept. One that
-// cannot be read is drawn anew: budgets by name begin anew then.
+// Secret returns what digests of DNS names depend on here, which is drawn until one is kept. One
+// that cannot be read is drawn anew: budgets by name begin anew then.
 func (s *Store) Secret() (secret [2]uint64) {
 	if err := ReadJSON(s.State(secretFile), &secret); err == nil && secret != [2]uint64{} {
 		return secret

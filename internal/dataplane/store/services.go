@@ -18,15 +18,15 @@ const servicesSuffix = "-services"
 // name with a blank.
 const servicePrefix = "service "
 
-// Service is what stands for a service where an interface may stand.
+// Service returns what stands for a service where an interface may stand.
 func Service(name string) string { return servicePrefix + name }
 
-// ServiceNamed is the name of the service that a word stands for, if it stands for one.
+// ServiceNamed returns the name of the service that a word stands for, if it stands for one.
 func ServiceNamed(dev string) (name string, ok bool) {
 	return strings.CutPrefix(dev, servicePrefix)
 }
 
-// ServiceKey is the key of a service. A bpffs takes no names with a dot.
+// ServiceKey returns the key of a service. A bpffs takes no names with a dot.
 func ServiceKey(name string) string { return strings.ReplaceAll(name, ".", ",") }
 
 // TransactServices is Transact in the runtime directory of services.
@@ -46,7 +46,7 @@ func ServicesForReading(ctx context.Context, refused error) (*Store, error) {
 	return readingIn(ctx, servicesSuffix, refused)
 }
 
-// ServicesDirectory is the runtime directory of services.
+// ServicesDirectory returns the runtime directory of services.
 func ServicesDirectory() (string, error) {
 	dir, err := Directory()
 	return dir + servicesSuffix, err

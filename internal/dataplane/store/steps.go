@@ -16,7 +16,7 @@ type Steps func(name string) error
 // StepsKey is the key of the Steps that a context has for the changes under it.
 type StepsKey struct{}
 
-// stepsOf are the Steps of a context.
+// stepsOf returns the Steps of a context.
 func stepsOf(ctx context.Context) Steps {
 	f, _ := ctx.Value(StepsKey{}).(Steps)
 	return f

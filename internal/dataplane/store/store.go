@@ -84,7 +84,7 @@ func transactIn(ctx context.Context, suffix string, fn func(*Store) error) error
 	})
 }
 
-// Directory is the runtime directory: runDir, or what RunEnv says.
+// Directory returns the runtime directory: runDir, or what RunEnv says.
 func Directory() (string, error) {
 	if os.Getenv(RunEnv) == "" {
 		return runDir, nil
@@ -335,8 +335,8 @@ func (s *Store) Note(format string, args ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
-// ForReading is the runtime directory for a reader. refused is why this process is no more than
-// that, and the error where it is not even that.
+// ForReading returns the runtime directory for a reader. refused is why this process is no more
+// than that, and the error where it is not even that.
 func ForReading(ctx context.Context, refused error) (*Store, error) {
 	return readingIn(ctx, "", refused)
 }

@@ -145,7 +145,7 @@ func (r *FlowReader) Proven(src, dst netip.AddrPort, first, datagrams uint32) bo
 	return is && n == datagrams
 }
 
-// Counted are the flows and packets so far.
+// Counted returns the flows and packets so far.
 func (r *FlowReader) Counted() (capture.FlowCounts, error) {
 	sum := r.before
 	if r.Hook == nil {

@@ -249,7 +249,7 @@ func (h *captureHook) detach() {
 	}
 }
 
-// places are those of the program, the last of them that which all its programs have.
+// places returns the places of the program, the last of them that which all its programs have.
 func (h *captureHook) places() (all []uint32) {
 	for place := 2*h.role - 1; place >= h.role; place-- {
 		all = append(all, place)
@@ -274,10 +274,10 @@ func (h *captureHook) has() bool {
 	return err == nil && is
 }
 
-// id is the number of a packet.
+// id returns the number of a packet.
 func (h *captureHook) id(n uint64) uint64 { return uint64(h.G.Generation)<<56 | n&(1<<56-1) }
 
-// packet is what the event says that was read last, and the slot that decided.
+// packet returns what the event says that was read last, and the slot that decided.
 func (h *captureHook) packet(snap int) (Captured, int, error) {
 	e, frame, err := capture.Parse(h.record.RawSample, snap)
 	if err != nil {

@@ -21,7 +21,7 @@ type proofs struct {
 	memory []byte
 }
 
-// openProofs are those of a generation; nil: its policy proves none.
+// openProofs returns those of a generation; nil: its policy proves none.
 func openProofs(s *store.Store, a *attach.Attachment, g *store.Description) (*proofs, error) {
 	name, ok := codegen.MapOf(g.Maps, state.HoldsEchoes)
 	if !ok {

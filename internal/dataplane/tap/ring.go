@@ -34,7 +34,7 @@ type Ring struct {
 	tally   []byte
 }
 
-// Queues are the receive queues of the interface, in this network namespace.
+// Queues returns the receive queues of the interface, in this network namespace.
 func (r *Ring) Queues() (dev *net.Interface, queues int, err error) {
 	if _, err := attach.FindDevice(r.Dev); err != nil {
 		return nil, 0, err

@@ -138,7 +138,7 @@ func (s *Sampler) Follow(ctx context.Context) error {
 	return nil
 }
 
-// Program is the id of the policy's program, 0 if there is none.
+// Program returns the id of the policy's program, 0 if there is none.
 func (s *Sampler) Program() uint32 {
 	if s.Hook == nil {
 		return 0
@@ -146,7 +146,7 @@ func (s *Sampler) Program() uint32 {
 	return s.Hook.G.Program
 }
 
-// Link is the link layer of packets.
+// Link returns the link layer of packets.
 func (s *Sampler) Link() packet.Link { return s.Hook.G.Link }
 
 // Read gives the samples that there are. The ring holds some 1,000 of 128 bytes for each CPU.

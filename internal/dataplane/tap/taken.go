@@ -14,7 +14,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Taken are the places of a map of the policy in force, of sockets or programs, that have one.
+// Taken returns the places of a map of the policy in force, of sockets or programs, that have one.
 func Taken(s *store.Store, a *attach.Attachment, of state.Identity) (all []int, err error) {
 	m, err := openLike(s, a, of)
 	if err != nil || m == nil {
@@ -36,7 +36,7 @@ func Taken(s *store.Store, a *attach.Attachment, of state.Identity) (all []int, 
 	return all, nil
 }
 
-// queuesRead are the receive queues of an interface for which a map has an AF_XDP socket. Only
+// queuesRead returns the receive queues of an interface for which a map has an AF_XDP socket. Only
 // programs may look into such a map (kernel/bpf/xskmap.c, xsk_map_lookup_elem_sys_only).
 func queuesRead(m *ebpf.Map, a *attach.Attachment) (all []int, err error) {
 	queues := m.MaxEntries()

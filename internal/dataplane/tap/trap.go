@@ -172,7 +172,7 @@ func putSocket(m *ebpf.Map, place uint32, l net.Listener) error {
 	})
 }
 
-// socketIn is the cookie of the socket in a place, 0 if there is none.
+// socketIn returns the cookie of the socket in a place, 0 if there is none.
 func socketIn(m *ebpf.Map, place uint32) (cookie uint64, err error) {
 	err = m.Lookup(place, &cookie)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -209,7 +209,7 @@ func (b *Builder) fail(format string, args ...any) {
 	}
 }
 
-// target is the label that an instruction refers to, or "".
+// target returns the label that an instruction refers to, or "".
 func target(in *asm.Instruction) string {
 	if in.IsLoadFromMap() {
 		return ""
@@ -225,7 +225,7 @@ func Length(ins asm.Instructions) (n int) {
 	return n
 }
 
-// Len is where the next instruction will be, for Since.
+// Len returns where the next instruction will be, for Since.
 func (b *Builder) Len() int { return len(b.ins) }
 
 // Since counts the instructions from one on, as Length does.

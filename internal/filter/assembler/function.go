@@ -22,18 +22,18 @@ var (
 	index  = &btf.Int{Name: "unsigned int", Size: 4}
 )
 
-// Number is a parameter of 64 bits.
+// Number returns a parameter of 64 bits.
 func Number(name string) Param { return Param{name, number} }
 
-// Pointer is a parameter whose type the verifier knows from the caller: the context of the
+// Pointer returns a parameter whose type the verifier knows from the caller: the context of the
 // program, or the stack of a function that calls a static one.
 func Pointer(name string) Param { return Param{name, &btf.Pointer{Target: &btf.Void{}}} }
 
-// Context is the context of the program as an argument of a global function. The verifier finds
-// it by the name of its struct in the kernel, and needs the kernel's own BTF for that.
+// Context returns the context of the program as an argument of a global function. The verifier
+// finds it by the name of its struct in the kernel, and needs the kernel's own BTF for that.
 func Context(of string) Param { return Param{"ctx", &btf.Pointer{Target: &btf.Struct{Name: of}}} }
 
-// Memory is a pointer to so many bytes, a multiple of 8, that a global function may read and
+// Memory returns a pointer to so many bytes, a multiple of 8, that a global function may read and
 // write (Linux 5.12). The function must reckon with none: it compares the pointer with 0 first.
 func Memory(name string, size int) Param {
 	words := &btf.Array{Index: index, Type: number, Nelems: uint32(size / 8)}

@@ -72,7 +72,7 @@ func newWays(function asm.Instructions) *ways {
 	return w
 }
 
-// target is the instruction to which a jump leads.
+// target returns the instruction to which a jump leads.
 func (w *ways) target(i int) int { return w.at[w.slot[i]+1+int(w.function[i].Offset)] }
 
 // fallenInto gives the first instruction of a loop that one of the loop falls into without a jump,

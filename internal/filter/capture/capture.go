@@ -59,7 +59,8 @@ type Options struct {
 	Slots    [2]int // the first and the last that decides
 }
 
-// Spec is the program with its maps, of which that of the counters is for the caller to replace.
+// Spec returns the program with its maps, of which that of the counters is for the caller to
+// replace.
 func Spec(o Options) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	spec, err := loadHook()
 	if err != nil {
@@ -97,8 +98,8 @@ func (j *Judge) size(spec *ebpf.CollectionSpec) (wake uint64) {
 	return uint64(size) / 4
 }
 
-// RingFor is the size of a ring with so many bytes for each CPU, and at most so many. The kernel
-// takes powers of two alone, and there may be any number of CPUs.
+// RingFor returns the size of a ring with so many bytes for each CPU, and at most so many. The
+// kernel takes powers of two alone, and there may be any number of CPUs.
 func RingFor(cpus, each, most int) uint32 {
 	size := each
 	for size < cpus*each && size < most {

@@ -44,8 +44,8 @@ const FlowIdle = time.Minute
 // these.
 type FlowBounds struct{ Bytes, Datagrams int }
 
-// FlowSpec is the program with its maps. passes are codes of packets that pass, ether is whether
-// frames begin with Ethernet, and hz is how many jiffies a second has.
+// FlowSpec returns the program with its maps. passes are codes of packets that pass, ether is
+// whether frames begin with Ethernet, and hz is how many jiffies a second has.
 func FlowSpec(j Judge, passes []int, ether bool, most FlowBounds, hz uint64) (*ebpf.CollectionSpec,
 	*ebpf.ProgramSpec, error) {
 	spec, err := loadReader()
@@ -89,7 +89,8 @@ func ParseFlow(raw []byte) (e FlowEvent, packet []byte, err error) {
 	return e, packet[:min(len(packet), of.Bytes)], err
 }
 
-// FlowKey is the key of a flow in the map of its protocol. Addresses of IPv4 are no mapped ones.
+// FlowKey returns the key of a flow in the map of its protocol. Addresses of IPv4 are no mapped
+// ones.
 func FlowKey(src, dst netip.AddrPort, proto uint8) any {
 	const six = 1 << 8 // FLOWS_IPV6
 	k := readerFlowsKey{SrcPort: bigEndian(src.Port()), DstPort: bigEndian(dst.Port()),
@@ -111,13 +112,13 @@ func DoneFlow() *FlowState {
 	return &FlowState{State: done}
 }
 
-// Datagrams is how many there were, if the flow is that which began at first.
+// Datagrams returns how many there were, if the flow is that which began at first.
 func (f *FlowState) Datagrams(first uint32) (n uint32, ok bool) {
 	const above = 8 // FLOWS_COUNT
 	return f.State >> above, f.From == first
 }
 
-// bigEndian is a number whose bytes in memory are those on the wire.
+// bigEndian returns a number whose bytes in memory are those on the wire.
 func bigEndian(n uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], n)

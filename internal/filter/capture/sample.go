@@ -33,7 +33,7 @@ type Sample struct {
 	Passes []int // codes of packets that pass
 }
 
-// SampleSpec is the program with its maps.
+// SampleSpec returns the program with its maps.
 func SampleSpec(s Sample) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	spec, err := loadSampler()
 	if err != nil {

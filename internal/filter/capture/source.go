@@ -9,8 +9,8 @@ import (
 	"levee/internal/packet"
 )
 
-// FromSources is a filter for the packets that come from one of some addresses, on a link layer,
-// behind up to two tags.
+// FromSources returns a filter for the packets that come from one of some addresses, on a link
+// layer, behind up to two tags.
 func FromSources(l packet.Link, from []netip.Addr) (out []bpf.Instruction) {
 	if l == packet.L3 {
 		for _, a := range from {

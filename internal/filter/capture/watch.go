@@ -43,7 +43,7 @@ type Watch struct {
 	Slots    []int // that are told of
 }
 
-// WatchSpec is the program with its maps, of which that of the counters is for the caller to
+// WatchSpec returns the program with its maps, of which that of the counters is for the caller to
 // replace. The rows have their first contents. One slot of several has half the rate, so that a
 // flood at one rule leaves room for the others.
 func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
@@ -79,7 +79,7 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 		"wake_at": w.size(spec), "slot_step": each, "burst": second / burstShare})
 }
 
-// watchRow is the size of a CPU's row for so many slots.
+// watchRow returns the size of a CPU's row for so many slots.
 func watchRow(slots int) int { return watchHead + slots*watchSlot }
 
 // Told is what became of those packets of a slot that the filter took.

@@ -53,7 +53,7 @@ const (
 // if the answer is the wrong one; 0 ends the rule.
 type record [plan.RecordBytes / 8]uint64
 
-// skip is a record that always goes n records on, or ends the rule for 0.
+// skip returns a record that always goes n records on, or ends the rule for 0.
 func skip(n int) record { return record{uint64(opTest) | uint64(n)<<32, 0, 1, 0} }
 
 // wordOf gives the first word of a record that reads a field of n bytes at an offset of struct key.
@@ -273,7 +273,7 @@ func (c *compiler) sameNumberRecords(q *ir.Cond, pairs []ir.Pair, out []record) 
 	return out
 }
 
-// keyOf is the number of a dynamic set that shares its map, 0 for all else.
+// keyOf returns the number of a dynamic set that shares its map, 0 for all else.
 func (c *compiler) keyOf(q *ir.Cond) uint64 { return uint64(c.Plan.Places[q.Set].Key) }
 
 // dynamicRecord asks a dynamic set of endpoints or services; a set of services is asked without an
@@ -313,7 +313,7 @@ func (c *compiler) armRecord(arm int, not bool) record {
 	return record{wordOf(opLookup, env.KeySrcHi, 8, not), ^uint64(0), uint64(function), uint64(arm)}
 }
 
-// bounds4 is the first and the last address of an IPv4 prefix.
+// bounds4 returns the first and the last address of an IPv4 prefix.
 func bounds4(p netip.Prefix) (lo, hi uint64) {
 	lo = uint64(env.FourBytes(p.Addr().As4()))
 	return lo, lo | (1<<(32-p.Bits()) - 1)

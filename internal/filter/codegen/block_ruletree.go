@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// treeMaps are the names of a pool's memory.
+// treeMaps returns the names of a pool's memory.
 func treeMaps(p *plan.Pool) ruletree.Maps {
 	return ruletree.Maps{Trees: p.Name + "_trees", Ports: p.Name + "_ports"}
 }

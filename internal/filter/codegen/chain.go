@@ -26,10 +26,10 @@ func (c *compiler) loadRegs(fields *plan.Fields) {
 	}
 }
 
-// chainLabel is where the blocks of a chain begin, which find fields in the registers.
+// chainLabel returns where the blocks of a chain begin, which find fields in the registers.
 func chainLabel(ch *plan.Chain) string { return "chain_" + string(ch.ID) }
 
-// enterLabel is where a packet comes to a chain whose fields are in struct key only.
+// enterLabel returns where a packet comes to a chain whose fields are in struct key only.
 func enterLabel(ch *plan.Chain) string { return "enter_" + chainLabel(ch) }
 
 // enterFromKey is where the slow path goes to the rules of a chain.
@@ -98,7 +98,7 @@ func (c *compiler) emitChain(ch *plan.Chain) {
 	c.End()
 }
 
-// rulesOf are the rules of straight code among blocks.
+// rulesOf returns the rules of straight code among blocks.
 func rulesOf(blocks []plan.Block) (rules []ir.Rule) {
 	for _, b := range blocks {
 		if s, ok := b.(*plan.Straight); ok {

@@ -55,8 +55,8 @@ func (c *compiler) dynamic(s *policy.Set, ip4 bool) {
 	c.Emit(asm.Call.Label(c.setFunction(s, ip4)))
 }
 
-// numberOf is the register, behind the address, in which functions of maps that sets share take the
-// set's number.
+// numberOf returns the register, behind the address, in which functions of maps that sets share
+// take the set's number.
 func numberOf(ip4 bool) asm.Register {
 	if ip4 {
 		return asm.R2
@@ -64,7 +64,7 @@ func numberOf(ip4 bool) asm.Register {
 	return asm.R3
 }
 
-// setFunction is the label of the function that looks something up in a dynamic set.
+// setFunction returns the label of the function that looks something up in a dynamic set.
 func (c *compiler) setFunction(s *policy.Set, ip4 bool) string {
 	return c.setLabel(plan.SetKey{Map: c.Plan.Places[s].Map, IPv4: ip4})
 }

@@ -97,7 +97,7 @@ func (c *compiler) givesContext(rules []ir.Rule) bool {
 		func(e *effect) bool { return e == effectsOf[action.Limit] })
 }
 
-// pieces are what a key is hashed of, 32 bits each, which the functions load into R1.
+// pieces returns what a key is hashed of, 32 bits each, which the functions load into R1.
 func (c *compiler) pieces(in *scope, k *policy.Key) (out []func()) {
 	number := func(f field.Field) func() {
 		return func() {
@@ -150,8 +150,8 @@ func (c *compiler) addressPieces(in *scope, k *policy.Key, f field.Field) (out [
 	return out
 }
 
-// addressAt is the register with an address, or the first half of one of IPv6, and where in the key
-// its second half is.
+// addressAt returns the register with an address, or the first half of one of IPv6, and where in
+// the key its second half is.
 func addressAt(f field.Field) (hi asm.Register, lo int16) {
 	if f == field.DstAddr {
 		return env.RegDst, env.KeyDstLo

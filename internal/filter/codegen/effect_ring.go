@@ -24,8 +24,8 @@ func (c *compiler) redirect(_ *scope, r *ir.Rule, e ir.Effect) {
 	c.Label(bypass)
 }
 
-// response is what a rule that decides makes of a packet: in a shadow, which hands nothing over,
-// what it would if somebody read the ring.
+// response returns what a rule that decides makes of a packet: in a shadow, which hands nothing
+// over, what it would if somebody read the ring.
 func (c *compiler) response(r *ir.Rule) plan.Response {
 	out := plan.ResponseOf(r)
 	if c.Target.IsShadow() && c.Target.Hook == plan.XDP && r.Action.Has(action.Redirect) {

@@ -51,7 +51,7 @@ func (x *extension) of(r *ir.Rule) (all []extra) {
 	return append(all, x.extras(r)...)
 }
 
-// looksAt is a question of the packet itself.
+// looksAt returns a question of the packet itself.
 func looksAt(q *ir.Cond, ask func(c *env.Code, q *ir.Cond, no string)) extra {
 	return extra{looks: true, asks: true, emit: func(c *compiler, no string) { ask(c.Code, q, no) }}
 }
@@ -88,7 +88,7 @@ func (c *compiler) extraRecords(at plan.ExtraKey, r *ir.Rule, out []record) []re
 	return out
 }
 
-// planned is what the planner has to know.
+// planned returns what the planner has to know.
 func (x *extension) planned() plan.Extension {
 	out := plan.Extension{Effects: map[action.Action]int{}}
 	for k, e := range x.effects {

@@ -22,7 +22,7 @@ const (
 	ip6Bytes = 40
 )
 
-// ipAt is where the IP header of an untagged packet begins.
+// ipAt returns where the IP header of an untagged packet begins.
 func (c *compiler) ipAt() int16 { return int16(c.Target.Link.Header()) }
 
 // fastSocket is fastPath for the filter of a socket, which may not read the packet itself: it gets
@@ -71,7 +71,7 @@ func (c *compiler) fastSocket() {
 // headerOfNetwork is BPF_HDR_START_NET of include/uapi/linux/bpf.h.
 const headerOfNetwork = 1
 
-// be16 is a 16-bit value as a little-endian load of network bytes sees it.
+// be16 returns a 16-bit value as a little-endian load of network bytes sees it.
 func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 
 // fastPath decodes the common packets: untagged, IPv4 without options or IPv6 without extension

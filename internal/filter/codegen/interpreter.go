@@ -283,7 +283,7 @@ func (c *compiler) lookup(i int) {
 	c.Emit(asm.Ja.Label("interpreter_answer"))
 }
 
-// armsLabel is the function of the environment that has an arm.
+// armsLabel returns the function of the environment that has an arm.
 func armsLabel(arm int) string { return fmt.Sprintf("arms_%d", arm/plan.ArmsEach) }
 
 func armLabel(arm int) string { return fmt.Sprintf("arm_%d", arm) }

@@ -55,7 +55,7 @@ func MapOf(ledger []MapUse, what Contents) (name string, ok bool) {
 	return ledger[i].Name, true
 }
 
-// MapLike is the name of the map in a ledger that holds the same, if it has one.
+// MapLike returns the name of the map in a ledger that holds the same, if it has one.
 func MapLike(ledger []MapUse, holds Identity) (name string, ok bool) {
 	i := slices.IndexFunc(ledger, func(m MapUse) bool { return m.Holds == holds })
 	if i < 0 {

@@ -8,7 +8,7 @@ type Link struct {
 	At      Point
 }
 
-// Judge is the name of the program that judges packets, "" if there is not exactly one.
+// Judge returns the name of the program that judges packets, "" if there is not exactly one.
 func (p *Program) Judge() (name string) {
 	judges := func(l Link) bool { return l.At == Ingress }
 	i := slices.IndexFunc(p.Links, judges)

@@ -33,7 +33,7 @@ func (c *compiler) address(in *scope, q *plan.Question, no string) {
 	}
 }
 
-// tableLabel is the function of the look-up in a table, for bytecode.
+// tableLabel returns the function of the look-up in a table, for bytecode.
 func tableLabel(t *plan.Table) string { return t.Name + "_lookup" }
 
 // emitTableFunctions emits the functions of look-ups in tables, for bytecode.

@@ -21,8 +21,8 @@ const (
 	messageSize = env.KeyWindow
 )
 
-// messageFacts is where the facts are. Of what leaves the uid is there, if rules ask for it, and
-// the facts are in place of a fragment's identification.
+// messageFacts returns where the facts are. Of what leaves the uid is there, if rules ask for it,
+// and the facts are in place of a fragment's identification.
 func (c *compiler) messageFacts() int16 {
 	if c.Target.Leaves {
 		return env.KeyDatagram
@@ -30,7 +30,7 @@ func (c *compiler) messageFacts() int16 {
 	return env.KeyProof
 }
 
-// namesLabel is the function that searches a table of names.
+// namesLabel returns the function that searches a table of names.
 func namesLabel(t *plan.Table) string { return t.Name + "_search" }
 
 // noMessage marks the packet's DNS message as not yet read. The verifier must not know that the
@@ -161,7 +161,7 @@ func (c *compiler) messageValue(f field.Field) {
 	}
 }
 
-// shiftOf is the number of a bit.
+// shiftOf returns the number of a bit.
 func shiftOf(bit int32) (n int32) {
 	for bit>>n&1 == 0 {
 		n++
@@ -204,7 +204,7 @@ func (c *compiler) emitNames() error {
 	return nil
 }
 
-// nameKeyAt is where the digest of a limit's key waits, in the scratch of look-ups.
+// nameKeyAt returns where the digest of a limit's key waits, in the scratch of look-ups.
 func nameKeyAt(key int) int16 { return -8 * int16(key+1) }
 
 // nameKey leaves in a register the digest of the last labels of the name, as many as the key counts
@@ -220,7 +220,7 @@ func (c *compiler) nameKey(k *policy.Key, key int) {
 	)
 }
 
-// namePieces are what such a key is hashed of, 32 bits each, which the functions load into R1.
+// namePieces returns what such a key is hashed of, 32 bits each, which the functions load into R1.
 func (c *compiler) namePieces(key int) (out []func()) {
 	for half := range int16(2) {
 		out = append(out, func() {

@@ -52,7 +52,7 @@ func (c *compiler) comparePairs(in *scope, q *ir.Cond, found, missing string) {
 	}
 }
 
-// endpointAddress is the place of the address in a condition on endpoints.
+// endpointAddress returns the place of the address in a condition on endpoints.
 func endpointAddress(q *ir.Cond) (hi asm.Register, lo int16) {
 	if q.Field.Info().Address == field.DstAddr {
 		return env.RegDst, env.KeyDstLo

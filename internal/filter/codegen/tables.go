@@ -61,7 +61,7 @@ func (c *compiler) room(name string, n int, fill func(to []byte)) {
 	c.tableAt[name] = location{c.tablesName(), at}
 }
 
-// tablesName is the name of the map that is being filled; the first has no number.
+// tablesName returns the name of the map that is being filled; the first has no number.
 func (c *compiler) tablesName() string {
 	if c.packs == 0 {
 		return plan.TablesMap

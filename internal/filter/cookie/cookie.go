@@ -101,7 +101,7 @@ var labels = [action.NumAnswered]string{
 	action.SYNs: "cookie", action.DNSQueries: "truncate", action.A2SQueries: "challenge",
 }
 
-// Label is the function that answers one kind of packets.
+// Label returns the function that answers one kind of packets.
 func Label(of action.Answered) string { return labels[of] }
 
 // ProveLabel is the function that has a source count as proven. ProvenLabel returns 1 for a source
@@ -120,7 +120,7 @@ var answers = [action.NumAnswered]func() (*ebpf.CollectionSpec, error){
 	action.A2SQueries: sync.OnceValues(loadChallenge),
 }
 
-// variant is the end of the names of functions in the objects, by purpose.
+// variant returns the end of the names of functions in the objects, by purpose.
 func variant(tcx, frags bool, link packet.Link) string {
 	name := "xdp"
 	switch {
@@ -186,7 +186,7 @@ func EmitSources(b *assembler.Builder) error {
 	return nil
 }
 
-// Class is that of a source, by its family.
+// Class returns the class of a source, by its family.
 func Class(six bool) int32 {
 	if six {
 		return classIPv6

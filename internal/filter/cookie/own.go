@@ -35,7 +35,7 @@ type Own struct {
 	None []netip.Addr
 }
 
-// Bytes are the contents of the map.
+// Bytes returns the contents of the map.
 func (o *Own) Bytes() []byte {
 	out := make([]byte, OwnBytes)
 	if len(o.MACs) > 0 && len(o.MACs) <= MaxMACs {

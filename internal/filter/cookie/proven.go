@@ -46,7 +46,7 @@ const (
 	classIPv6 = 17
 )
 
-// place is the line of a source, and its tag: line of bpf/cookie.bpf.c.
+// place returns the line of a source, and its tag: line of bpf/cookie.bpf.c.
 func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
 	class := uint64(classIPv6)
 	if a.Unmap().Is4() {
@@ -61,7 +61,7 @@ func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
 // spread is how many lines the sources of a /64 share: COOKIE_SPREAD of bpf/cookie.h.
 const spread = 16
 
-// halves are the upper and the lower half of an address, of IPv4 the address and 0.
+// halves returns the upper and the lower half of an address, of IPv4 the address and 0.
 func halves(a netip.Addr) (hi, lo uint64) {
 	if a = a.Unmap(); a.Is4() {
 		b := a.As4()

@@ -205,8 +205,8 @@ func Compare(ctx context.Context, c Case, engines ...Engine) (Stats, error) {
 	return r.stats, compareSums(c, r.sums, engines)
 }
 
-// arriving is an Ethernet frame as it arrives on a device of that link layer: on L3 without all
-// that stands before IP, whatever follows it.
+// arriving returns an Ethernet frame as it arrives on a device of that link layer: on L3 without
+// all that stands before IP, whatever follows it.
 func arriving(link packet.Link, f []byte) []byte {
 	if link == packet.Ethernet {
 		return f
@@ -371,8 +371,8 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 	return nil
 }
 
-// verdicts are the oracle's, in the order of the frames, and asked for one by one if they depend on
-// those before.
+// verdicts returns the oracle's, in the order of the frames, and asked for one by one if they
+// depend on those before.
 func verdicts(o *oracle.Evaluator, frames [][]byte, inTurn bool) []oracle.Result {
 	out := make([]oracle.Result, len(frames))
 	workers := runtime.GOMAXPROCS(0)
@@ -424,8 +424,8 @@ func verdict(p *policy.Policy, slot int, does action.Action) string {
 	return fmt.Sprintf("%s by slot %d: %s", does, slot, oracle.Decider(p, slots[slot]))
 }
 
-// Entries are what a set holds in this case if it is dynamic: no entries, few or many, each once,
-// of the addresses in the rest of the policy. A third has a lease, half of these one that has
+// Entries returns what a set holds in this case if it is dynamic: no entries, few or many, each
+// once, of the addresses in the rest of the policy. A third has a lease, half of these one that has
 // ended.
 func (c Case) Entries(s *policy.Set) []Entry {
 	if s.Kind != policy.Dynamic {
@@ -454,7 +454,7 @@ func (c Case) Entries(s *policy.Set) []Entry {
 	return all
 }
 
-// elements are what each dynamic set holds, whatever the leases.
+// elements returns what each dynamic set holds, whatever the leases.
 func (c Case) elements() func(*policy.Set) []policy.Element {
 	all := map[*policy.Set][]policy.Element{}
 	for _, s := range c.Policy.Sets {

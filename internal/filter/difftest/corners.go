@@ -28,7 +28,8 @@ func (c *corners) Prefix(all []netip.Prefix, _ packet.Family) (netip.Prefix, boo
 
 func (c *corners) Address(p netip.Prefix) netip.Addr { return nearPrefix(c.r, p) }
 
-// Flags are those that a term asks for and any others, in a quarter of packets with one wrong.
+// Flags returns the flags that a term asks for and any others, in a quarter of packets with one
+// wrong.
 func (c *corners) Flags(value, mask uint8) uint8 {
 	flags := value | uint8(c.r.Uint32())&^mask
 	if c.r.IntN(4) == 0 {
@@ -104,7 +105,7 @@ func portProtocol(r *rand.Rand) uint8 {
 	return craft.PortProtocols[r.IntN(len(craft.PortProtocols))]
 }
 
-// edge is an end of a range, its neighbour outside, or something inside.
+// edge returns an end of a range, its neighbour outside, or something inside.
 func edge(r *rand.Rand, in field.Range) uint64 {
 	switch r.IntN(6) {
 	case 0:
@@ -122,7 +123,7 @@ func edge(r *rand.Rand, in field.Range) uint64 {
 	return in.Hi
 }
 
-// ends are the first and the last address of a prefix.
+// ends returns the first and the last address of a prefix.
 func ends(p netip.Prefix) (first, last netip.Addr) {
 	first = p.Masked().Addr()
 	b := first.AsSlice()
@@ -133,7 +134,7 @@ func ends(p netip.Prefix) (first, last netip.Addr) {
 	return first, last
 }
 
-// nearPrefix is the first or the last address of p, one beside them, or one inside.
+// nearPrefix returns the first or the last address of p, one beside them, or one inside.
 func nearPrefix(r *rand.Rand, p netip.Prefix) netip.Addr {
 	first, last := ends(p)
 	a := first

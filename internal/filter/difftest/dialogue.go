@@ -43,8 +43,8 @@ func newDialogue(r *rand.Rand) *dialogue {
 	return d
 }
 
-// pause is how long nobody says anything: mostly not at all, else for some ticks, or for about as
-// long as a lease.
+// pause returns how long nobody says anything: mostly not at all, else for some ticks, or for about
+// as long as a lease.
 func (d *dialogue) pause() time.Duration {
 	leases := []time.Duration{time.Second, 10 * time.Second, time.Minute, 2 * time.Minute,
 		4 * time.Minute, 5 * time.Minute, 2*time.Hour + 4*time.Minute}
@@ -159,7 +159,7 @@ func (d *dialogue) toGroup(t *talker, f []byte, l4, from int) {
 	}
 }
 
-// frame is an Ethernet frame of the connection, with so many bytes from l4 on.
+// frame returns an Ethernet frame of the connection, with so many bytes from l4 on.
 func (t *talker) frame(from, bytes int) (f []byte, l4 int) {
 	const ip = 14
 	l4 = ip + 20

@@ -15,7 +15,7 @@ import (
 // isMessage tells whether a row is about DNS messages.
 func isMessage(ph *field.Phrase) bool { return strings.HasPrefix(ph.Word, "dns ") }
 
-// message is a term on a DNS message; "" where there may be none.
+// message returns a term on a DNS message; "" where there may be none.
 func (g *generator) message(ph *field.Phrase) string {
 	switch {
 	case g.protecting:
@@ -29,7 +29,7 @@ func (g *generator) message(ph *field.Phrase) string {
 	return ph.Word + " " + g.numbers(0, highest, []int{0, 1, 15, 28, 255, 512, 1232, highest}, 1)
 }
 
-// nameValue is a name, a list or a set of them.
+// nameValue returns a name, a list or a set of them.
 func (g *generator) nameValue() string {
 	switch {
 	case g.nameLists == 40: // of 64
@@ -43,7 +43,7 @@ func (g *generator) nameValue() string {
 	return g.nameElement()
 }
 
-// nameElement is a name in quotes: mostly of a small tree, so that names meet, seldom an edge.
+// nameElement returns a name in quotes: mostly of a small tree, so that names meet, seldom an edge.
 func (g *generator) nameElement() string {
 	long := strings.Repeat("l", dnsname.MaxLabel)
 	switch g.r.IntN(24) {
@@ -115,7 +115,7 @@ func (m messages) miss(b []byte) []byte {
 	return b
 }
 
-// name is a name that a pattern asks for, one below it, or one beside it.
+// name returns a name that a pattern asks for, one below it, or one beside it.
 func (m messages) name(p dnsname.Pattern) dnsname.Name {
 	r, n := m.r, p.Name
 	below := r.IntN(3)

@@ -117,7 +117,7 @@ func datagram(from, to netip.AddrPort, payload []byte) packet.Spec {
 	return s
 }
 
-// frame is a packet as it arrives.
+// frame returns a packet as it arrives.
 func (r *comparison) frame(s packet.Spec) []byte {
 	f, err := packet.Build(s)
 	if err != nil {
@@ -135,7 +135,7 @@ func endpoint(r *rand.Rand) netip.AddrPort {
 	return netip.AddrPortFrom(a, 4000+uint16(r.IntN(2)))
 }
 
-// other is an address of the other family.
+// other returns an address of the other family.
 func other(a netip.Addr) netip.Addr {
 	b := a.As16()
 	if a.Is4() {

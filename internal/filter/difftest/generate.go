@@ -27,8 +27,8 @@ import (
 // contents.
 const SetFileName = "prefixes.txt"
 
-// newRand is the source of everything that a seed decides; stream keeps policies, set files and
-// packets of one seed apart.
+// newRand returns the source of everything that a seed decides; stream keeps policies, set files
+// and packets of one seed apart.
 func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
 const (
@@ -119,7 +119,7 @@ func WithoutEthernet(p *policy.Policy) {
 	}
 }
 
-// SetFile is the contents of a set file of those names beside the policy of that seed.
+// SetFile returns the contents of a set file of those names beside the policy of that seed.
 func SetFile(seed uint64, name string) []byte {
 	g := &generator{r: newRand(seed, streamPolicy), seed: seed}
 	g.pools() // the same addresses as in the policy
@@ -194,7 +194,7 @@ func (g *generator) chance(n int) bool { return g.r.IntN(n) == 0 }
 // pick is one of its arguments.
 func (g *generator) pick(words ...string) string { return words[g.r.IntN(len(words))] }
 
-// between is a number from lo to hi.
+// between returns a number from lo to hi.
 func (g *generator) between(lo, hi int) int { return lo + g.r.IntN(hi-lo+1) }
 
 func (g *generator) pools() {
@@ -262,7 +262,7 @@ func (g *generator) header() {
 	}
 }
 
-// size is a number of elements: mostly few, seldom many.
+// size returns a number of elements: mostly few, seldom many.
 func (g *generator) size() int {
 	switch {
 	case g.chance(20):
@@ -368,7 +368,7 @@ func (g *generator) addressSet(name string) {
 	g.addressSets = append(g.addressSets, name)
 }
 
-// some are n elements, all different.
+// some returns n elements, all different.
 func (g *generator) some(n int, make func() string) []string {
 	var elems []string
 	seen := map[string]bool{}
@@ -445,7 +445,7 @@ func (g *generator) cookie() {
 	g.line("cookie %s%s%s", of, text, g.label())
 }
 
-// greylist is the match of a greylist and what stands behind it, "" if there is none.
+// greylist returns the match of a greylist and what stands behind it, "" if there is none.
 func (g *generator) greylist(match string) string {
 	if g.greylists++; g.greylists > 16 || g.chance(2) {
 		return ""
@@ -462,7 +462,8 @@ func (g *generator) greylist(match string) string {
 	return match
 }
 
-// limit is what stands behind a match of a limit. Rates are low, so that few frames reach them.
+// limit returns what stands behind a match of a limit. Rates are low, so that few frames reach
+// them.
 func (g *generator) limit(match string) string {
 	text := fmt.Sprintf(" rate %d%s", g.between(1, 30), g.pick("/s", "/s", "/s", "/m", "/h", "/d"))
 	if g.chance(4) {
@@ -482,7 +483,7 @@ func (g *generator) limit(match string) string {
 	return text
 }
 
-// rates are those of a limit by prefix, of both families, for packets that have addresses.
+// rates returns the rates of a limit by prefix, of both families, for packets that have addresses.
 func (g *generator) rates(match string) string {
 	if strings.Contains(match, "ether") || strings.Contains(match, "arp") {
 		return ""
@@ -499,7 +500,7 @@ func (g *generator) rates(match string) string {
 	return fmt.Sprintf(" rate %s { %s }", g.pick("from", "to"), strings.Join(all, ", "))
 }
 
-// keys are those of a limit, which packets have that the match is about.
+// keys returns the keys of a limit, which packets have that the match is about.
 func (g *generator) keys(match string, rates bool) string {
 	if strings.Contains(match, "ether") || strings.Contains(match, "arp") || g.chance(3) {
 		return ""

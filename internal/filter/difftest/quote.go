@@ -39,7 +39,7 @@ func (r *comparison) quote(frames [][]byte, i int) {
 	}
 }
 
-// icmpError4 is the IP packet of an error about another.
+// icmpError4 returns the IP packet of an error about another.
 func icmpError4(rand *rand.Rand, quoted []byte) []byte {
 	from, to := [4]byte(quoted[16:20]), [4]byte(quoted[12:16])
 	header := int(quoted[0]&15) * 4
@@ -77,7 +77,7 @@ func icmpError4(rand *rand.Rand, quoted []byte) []byte {
 	return out
 }
 
-// icmpError6 is the same for IPv6.
+// icmpError6 returns the same for IPv6.
 func icmpError6(rand *rand.Rand, quoted []byte) []byte {
 	from, to := [16]byte(quoted[24:40]), [16]byte(quoted[8:24])
 	if rand.IntN(6) == 0 { // extension headers, also more than are walked

@@ -50,7 +50,7 @@ func (s *shape) fragment(r *rand.Rand, kind fragment) {
 // adds up to 60.
 const maxLength = 3400
 
-// newShape is a random packet of the kinds that networks carry.
+// newShape returns a random packet of the kinds that networks carry.
 func newShape(r *rand.Rand) *shape {
 	icmp := []uint16{8 << 8, 3<<8 | 4, 3 << 8, 128 << 8, 2 << 8, 135 << 8,
 		uint16(r.Uint32())}[r.IntN(7)]
@@ -123,7 +123,7 @@ func (s *shape) decorate(r *rand.Rand) {
 	}
 }
 
-// vlan is the id of a tag, of one in four that of a priority tag.
+// vlan returns the id of a tag, of one in four that of a priority tag.
 func vlan(r *rand.Rand) *uint16 {
 	if r.IntN(4) == 0 {
 		return new(uint16(0))
@@ -172,7 +172,7 @@ func (s *shape) essential(r *rand.Rand) {
 	}
 }
 
-// addresses are the source and the destination in the family of the packet.
+// addresses returns the source and the destination in the family of the packet.
 func (s *shape) addresses() (from, to netip.Addr) {
 	all, six := s.v4, s.Family == packet.IPv6
 	if six {
@@ -330,7 +330,7 @@ func (s *shape) chain(r *rand.Rand, kinds []uint8, at int, l *laidOut) []byte {
 	return b
 }
 
-// body is the transport header and payload behind headers bytes.
+// body returns the transport header and payload behind headers bytes.
 func (s *shape) body(r *rand.Rand, headers int) []byte {
 	var h []byte
 	switch *s.Proto {

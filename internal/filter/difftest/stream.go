@@ -100,7 +100,7 @@ func newSender(r *rand.Rand) *sender {
 	return t
 }
 
-// segment is a frame as it arrives.
+// segment returns a frame as it arrives.
 func (r *comparison) segment(from, to netip.AddrPort, seq, ack uint32, flags uint8,
 	data []byte) []byte {
 	proto, src, dst := uint8(packet.ProtoTCP), from.Port(), to.Port()

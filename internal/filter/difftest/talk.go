@@ -36,7 +36,7 @@ func (r *comparison) talk(frames [][]byte, i int) error {
 	return nil
 }
 
-// number is a sequence number, mostly one of few, so that some fit together.
+// number returns a sequence number, mostly one of few, so that some fit together.
 func number(rand *rand.Rand) uint32 {
 	const about = 1000
 	switch rand.IntN(8) {

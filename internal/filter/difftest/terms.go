@@ -60,7 +60,7 @@ var moreNumbers = func() (more []*field.Phrase) {
 	return more
 }()
 
-// bytes are an offset and what stands there in many packets, or nearly.
+// bytes returns an offset and what stands there in many packets, or nearly.
 func (g *generator) bytes() string {
 	b := policy.Bytes{At: g.r.IntN(12), Value: make([]byte, 1+g.r.IntN(policy.MaxBytes))}
 	b.Mask = bytes.Repeat([]byte{0xff}, len(b.Value))
@@ -74,14 +74,14 @@ func (g *generator) bytes() string {
 	return b.String()
 }
 
-// find is what a payload may contain, of a few in a policy.
+// find returns what a payload may contain, of a few in a policy.
 func (g *generator) find() string {
 	all := []string{`"ab"`, "0000", "010203", `/^[\x00-\x0f]/`, `/\x00[^\x00]+\x00$/`,
 		`{ "a", /b.?c/, ff } any case`, `/[\x00-\x7f]{5}/`, `/\b\d/`}
 	return all[g.r.IntN(len(all))]
 }
 
-// stream is what a stream is searched for; it has no end.
+// stream returns what a stream is searched for; it has no end.
 func (g *generator) stream() string {
 	all := []string{`"ab"`, `/^[a-c]+d/ within 300 bytes`, `{ "abca", /b.?cc/ } any case`,
 		`"bcab" within 9000 bytes`}
@@ -92,7 +92,7 @@ func (g *generator) stream() string {
 	return text
 }
 
-// within is a term on what a tunnel carries; "" where there may be none.
+// within returns a term on what a tunnel carries; "" where there may be none.
 func (g *generator) within() string {
 	if g.protecting || g.withins == 60 {
 		return ""
@@ -121,7 +121,7 @@ func (g *generator) within() string {
 	return "inner( " + strings.Join(terms, " ") + " )"
 }
 
-// anyNumber is a term on a field of which only the table is known.
+// anyNumber returns a term on a field of which only the table is known.
 func (g *generator) anyNumber(ph *field.Phrase) string {
 	if isMessage(ph) {
 		return g.message(ph)
@@ -149,8 +149,8 @@ func (g *generator) anyNumber(ph *field.Phrase) string {
 	return ph.Word + " " + g.numbers(0, highest, pool, 1)
 }
 
-// match is the terms of one rule; broad says that none of them narrows it down much. With protect
-// it keeps to the one looked-up set that protect rules share.
+// match returns the terms of one rule; broad says that none of them narrows it down much. With
+// protect it keeps to the one looked-up set that protect rules share.
 func (g *generator) match(protect bool) (text string, broad bool) {
 	var terms []string
 	broad = true
@@ -265,7 +265,7 @@ func (g *generator) term(k kind, protect bool) string {
 	return g.linkTerm(k)
 }
 
-// linkTerm is a term about what is below IP, or about fragments.
+// linkTerm returns a term about what is below IP, or about fragments.
 func (g *generator) linkTerm(k kind) string {
 	if k >= numKinds {
 		return g.anyNumber(moreNumbers[k-numKinds])
@@ -321,8 +321,8 @@ func (g *generator) macList() string {
 
 func braces(elems []string) string { return "{ " + strings.Join(elems, ", ") + " }" }
 
-// numbers is a value, range, list or comparison on numbers from lo to hi, mostly of the pool and
-// never one that holds for none.
+// numbers returns a value, range, list or comparison on numbers from lo to hi, mostly of the pool
+// and never one that holds for none.
 func (g *generator) numbers(lo, hi int, pool []int, width int) string {
 	one := func() int {
 		if g.chance(3) {
@@ -379,7 +379,7 @@ func (g *generator) serviceElement() string {
 	return g.pick("tcp", "udp", "udplite", "sctp", "dccp") + "/" + g.portElement()
 }
 
-// endpointElement is an address with a service, a protocol, or all ports of one.
+// endpointElement returns an address with a service, a protocol, or all ports of one.
 func (g *generator) endpointElement() string {
 	switch g.r.IntN(6) {
 	case 0:
@@ -392,7 +392,7 @@ func (g *generator) endpointElement() string {
 	return g.address() + " " + g.serviceElement()
 }
 
-// endpointValue is a set of endpoints, a list, or one.
+// endpointValue returns a set of endpoints, a list, or one.
 func (g *generator) endpointValue() string {
 	name := g.usable(g.endpointSets)
 	switch {
@@ -469,7 +469,7 @@ func (g *generator) flags() string {
 	return "flags " + strings.Join(value, ",") + "/" + strings.Join(mask, ",")
 }
 
-// addresses is what stands behind from or to.
+// addresses returns what stands behind from or to.
 func (g *generator) addresses(protect bool) string {
 	switch g.r.IntN(6) {
 	case 0:
@@ -511,7 +511,7 @@ func (g *generator) addressSetName(protect bool) string {
 	return name
 }
 
-// address is an address, prefix or range near one of the bases, so that they nest and meet.
+// address returns an address, prefix or range near one of the bases, so that they nest and meet.
 func (g *generator) address() string {
 	if g.chance(3) {
 		return g.address6()

@@ -17,7 +17,7 @@ type Teller interface {
 // toldTogether is how many frames the kernel tells the same of.
 const toldTogether = 16
 
-// ofKernel are the fields that the kernel tells.
+// ofKernel returns the fields that the kernel tells.
 func ofKernel() (all []field.Field) {
 	for _, f := range field.Remembered() {
 		if f.Info().Kernel != field.NoSide {
@@ -33,8 +33,8 @@ func asksKernel(p *policy.Policy) bool {
 	return p.Asks(ofKernel()...) || out != nil && out.Asks(ofKernel()...)
 }
 
-// told are a few terms on what the kernel tells, in one policy of four. They are drawn apart, and
-// the rest of the policy is as it was without them.
+// told returns a few terms on what the kernel tells, in one policy of four. They are drawn apart,
+// and the rest of the policy is as it was without them.
 func (g *generator) told() (terms []string) {
 	if g.tell == nil || g.seed%4 != 3 || g.long() {
 		return nil
@@ -50,7 +50,7 @@ func (g *generator) told() (terms []string) {
 	return terms
 }
 
-// tellers are the oracle and all engines, or nobody where one of them cannot be told.
+// tellers returns the oracle and all engines, or nobody where one of them cannot be told.
 func tellers(o *oracle.Evaluator, engines []Engine) []Teller {
 	all := []Teller{o}
 	for _, e := range engines {

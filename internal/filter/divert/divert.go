@@ -109,7 +109,7 @@ func Emit(b *assembler.Builder) error {
 	return nil
 }
 
-// Spec is the program that the kernel asks for sockets.
+// Spec returns the program that the kernel asks for sockets.
 func Spec() (*ebpf.ProgramSpec, error) {
 	all, err := load()
 	if err != nil {
@@ -124,7 +124,7 @@ func Spec() (*ebpf.ProgramSpec, error) {
 // SocketBytes is how long the cookie of a socket is.
 const SocketBytes = 8
 
-// TrapSpec is the map of a trap's sockets.
+// TrapSpec returns the map of a trap's sockets.
 func TrapSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: TrapMap, Type: ebpf.SockMap, KeySize: 4, ValueSize: SocketBytes,
 		MaxEntries: Sockets}

@@ -123,7 +123,7 @@ type Form struct {
 
 var load = sync.OnceValues(loadLearn)
 
-// FormsSpec is the map of the forms that functions and the program read.
+// FormsSpec returns the map of the forms that functions and the program read.
 func FormsSpec(forms []Form) (*ebpf.MapSpec, error) {
 	var all learnEchoForms
 	if len(forms) > len(all.Form) {
@@ -178,7 +178,7 @@ func (f *Form) put(to *learnEchoForm) error {
 	return nil
 }
 
-// word is bytes as a load of the machine gives them, behind zeroes.
+// word returns bytes as a load of the machine gives them, behind zeroes.
 func word(b []byte) uint64 {
 	var w [8]byte
 	copy(w[8-len(b):], b)
@@ -221,7 +221,7 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
 	return nil
 }
 
-// Spec is the program at egress, for packets that begin with a link layer's header.
+// Spec returns the program at egress, for packets that begin with a link layer's header.
 func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
 	all, err := load()
 	if err != nil {

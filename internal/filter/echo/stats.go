@@ -53,7 +53,7 @@ func Has(memory []byte, hash, jiffies uint64) bool {
 	return false
 }
 
-// ReadTally is what a memory tells of the form with a tally.
+// ReadTally returns what a memory tells of the form with a tally.
 func ReadTally(memory []byte, tally int) Tally {
 	at := atTallies + tally%Tallies*tallySize
 	var t Tally

@@ -79,10 +79,10 @@ func sizeFor(room int) int {
 // outside 1 to MaxEntries.
 func Spec(name string, max int) (*ebpf.MapSpec, error) { return kind.Spec(name, max) }
 
-// shapeIndex is where the count of a shape stands.
+// shapeIndex returns where the count of a shape stands.
 func shapeIndex(code, bits int) int { return (code-1)*portSizes + bits }
 
-// lengthOf is the length that a code stands for.
+// lengthOf returns the length that a code stands for.
 func lengthOf(code int) (length int, ip4 bool) {
 	if code < codes6 {
 		return code - codes4, true

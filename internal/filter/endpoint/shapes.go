@@ -7,7 +7,7 @@ import (
 	"levee/internal/filter/hashtable"
 )
 
-// shapesOf is where a family's shapes in use stand: their number and the list.
+// shapesOf returns where a family's shapes in use stand: their number and the list.
 func shapesOf(ip4 bool) (number, list int) {
 	if ip4 {
 		return offNumber4, offShapes4

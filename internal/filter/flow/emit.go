@@ -28,7 +28,7 @@ var labels = map[uint8]string{
 	packet.ProtoTCP: "flow_tcp", packet.ProtoUDP: "flow_udp", packet.ProtoICMP: "flow_icmp",
 }
 
-// Label is the function for a protocol; ICMPv6 has that of ICMP.
+// Label returns the function for a protocol; ICMPv6 has that of ICMP.
 func Label(proto uint8) string {
 	if proto == packet.ProtoICMP6 {
 		proto = packet.ProtoICMP

@@ -182,7 +182,7 @@ func Read(memory []byte, jiffies uint64) Stats {
 	return s
 }
 
-// Spec is the program at egress for devices of a link layer, or for services.
+// Spec returns the program at egress for devices of a link layer, or for services.
 func Spec(link packet.Link, service bool, room Room) (*ebpf.ProgramSpec, error) {
 	all, err := loadTrack()
 	if err != nil {

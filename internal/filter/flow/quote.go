@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// Errors are the types of ICMP errors, which quote the packet that caused them: unreachable, time
-// exceeded and parameter problem (RFC 792), of ICMPv6 also packet too big (RFC 4443). A source
+// Errors returns the types of ICMP errors, which quote the packet that caused them: unreachable,
+// time exceeded and parameter problem (RFC 792), of ICMPv6 also packet too big (RFC 4443). A source
 // quench is void (RFC 6633), and a redirect is no error.
 func Errors(six bool) []uint8 {
 	if six {
@@ -17,7 +17,7 @@ func Errors(six bool) []uint8 {
 	return []uint8{3, 11, 12}
 }
 
-// EchoReply is the type of ICMP that answers an echo request.
+// EchoReply returns the type of ICMP that answers an echo request.
 func EchoReply(six bool) uint8 {
 	if six {
 		return 129
@@ -25,16 +25,16 @@ func EchoReply(six bool) uint8 {
 	return 0
 }
 
-// Asked are the types of ICMP that are looked up: errors and echo replies.
+// Asked returns the types of ICMP that are looked up: errors and echo replies.
 func Asked(six bool) []uint8 { return append(Errors(six), EchoReply(six)) }
 
 // MaxQuoteInstructions is how many instructions the functions have that look into errors, at most.
 const MaxQuoteInstructions = 1_000
 
-// QuoteLabel is the function that says whether the packet that an ICMP error quotes belongs to a
-// connection. It is given the context, the offset of the ICMP header, the number of bytes from that
-// offset, and the destination of the error, in one word or two. It returns Known or Unknown, and
-// changes nothing.
+// QuoteLabel returns the function that says whether the packet that an ICMP error quotes belongs to
+// a connection. It is given the context, the offset of the ICMP header, the number of bytes from
+// that offset, and the destination of the error, in one word or two. It returns Known or Unknown,
+// and changes nothing.
 func QuoteLabel(six bool) string {
 	if six {
 		return "flow_quote6"

@@ -16,12 +16,12 @@ const (
 	MaxRoom Room = places << lowBits
 )
 
-// RoomFor is the least room for n connections.
+// RoomFor returns the least room for n connections.
 func RoomFor(n int) Room {
 	return min(MaxRoom, max(MinRoom, Room(1)<<bits.Len(uint(max(1, n)-1))))
 }
 
-// Within is the greatest room that takes no more than so many bytes, or MinRoom.
+// Within returns the greatest room that takes no more than so many bytes, or MinRoom.
 func Within(bytes int) Room {
 	r := MaxRoom
 	for r > MinRoom && r.Bytes() > bytes {
@@ -30,7 +30,7 @@ func Within(bytes int) Room {
 	return r
 }
 
-// roomOf is the room of a memory, which may be mapped with the rest of its last page.
+// roomOf returns the room of a memory, which may be mapped with the rest of its last page.
 func roomOf(memory []byte) Room { return Within(len(memory)) }
 
 func (r Room) buckets() int { return int(r) / places }
@@ -38,14 +38,14 @@ func (r Room) buckets() int { return int(r) / places }
 // shift leaves the number of its bucket of a hash.
 func (r Room) shift() int { return 64 - (bits.Len(uint(r.buckets())) - 1) }
 
-// atPlaces is where the places begin, behind the bytes that tell who is there.
+// atPlaces returns where the places begin, behind the bytes that tell who is there.
 func (r Room) atPlaces() int { return headBytes + r.buckets() }
 
-// atOpening is where the bits of buckets begin in which connections are opening.
+// atOpening returns where the bits of buckets begin in which connections are opening.
 func (r Room) atOpening() int { return r.atPlaces() + int(r)*placeBytes }
 
-// atAbove is where the bits of hashes begin that neither the tag nor the number of a bucket has, 0
-// if these have all.
+// atAbove returns where the bits of hashes begin that neither the tag nor the number of a bucket
+// has, 0 if these have all.
 func (r Room) atAbove() int {
 	if r == MaxRoom {
 		return 0
@@ -53,7 +53,7 @@ func (r Room) atAbove() int {
 	return r.atOpening() + r.buckets()/8
 }
 
-// Bytes is the memory.
+// Bytes returns the memory.
 func (r Room) Bytes() int {
 	if above := r.atAbove(); above > 0 {
 		return above + int(r)

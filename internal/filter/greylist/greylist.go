@@ -86,7 +86,7 @@ const (
 	MaxRoom Room = perLine << 20
 )
 
-// Within is the greatest room that takes no more than so many bytes, or MinRoom.
+// Within returns the greatest room that takes no more than so many bytes, or MinRoom.
 func Within(bytes int) Room {
 	r := MaxRoom
 	for r > MinRoom && r.Bytes() > bytes {
@@ -100,7 +100,7 @@ func (r Room) lines() int { return int(r) / perLine }
 // shift leaves the number of its line of a hash.
 func (r Room) shift() int { return 64 - (bits.Len(uint(r.lines())) - 1) }
 
-// Bytes is the memory.
+// Bytes returns the memory.
 func (r Room) Bytes() int { return HeadBytes + r.lines()*lineBytes }
 
 // Window is when a client may come again, as the function is told.

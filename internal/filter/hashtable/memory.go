@@ -82,16 +82,16 @@ const Reach = 1 << 29
 // functions are given the address of the table as well.
 func (l *Layout) Far() bool { return l.At+l.Size() > Reach }
 
-// Size is how many bytes the table has.
+// Size returns how many bytes the table has.
 func (l *Layout) Size() int { return l.Buckets * l.Bytes }
 
 // Memory is the value of a set's map.
 type Memory []byte
 
-// U32 is the word at an offset, a multiple of four.
+// U32 returns the word at an offset, a multiple of four.
 func (m Memory) U32(off int) *uint32 { return (*uint32)(unsafe.Pointer(&m[off])) }
 
-// U64 is the word at an offset, a multiple of eight.
+// U64 returns the word at an offset, a multiple of eight.
 func (m Memory) U64(off int) *uint64 { return (*uint64)(unsafe.Pointer(&m[off])) }
 
 // Spec describes the map of a set laid out for room entries: an array of maps with one entry, 0, in

@@ -48,21 +48,21 @@ func (s *Set) CopyTo(dst []byte) error {
 	return nil
 }
 
-// Refused is the number of entries that found the set full, as counted by Refuse.
+// Refused returns the number of entries that found the set full, as counted by Refuse.
 func (s *Set) Refused() uint64 { return atomic.LoadUint64(s.mem.U64(atRefused)) }
 
 // Refuse counts n entries that were not taken because the set is full. Whoever adds many at once,
 // and none of them if one does not fit, knows how many that are.
 func (s *Set) Refuse(n uint64) { atomic.AddUint64(s.mem.U64(atRefused), n) }
 
-// Max is the number of entries the set may have.
+// Max returns the number of entries the set may have.
 func (s *Set) Max() int { return s.max }
 
-// Room is the number of entries that the memory is laid out for, at least Max.
+// Room returns the number of entries that the memory is laid out for, at least Max.
 func (s *Set) Room() int { return s.room }
 
-// Len is the number of entries, including those whose lease has ended and that Expire has not yet
-// removed.
+// Len returns the number of entries, including those whose lease has ended and that Expire has not
+// yet removed.
 func (s *Set) Len() int { return int(*s.mem.U32(AtTotal)) }
 
 // begin and end bracket every modification, so that a writer killed within one is noticed.

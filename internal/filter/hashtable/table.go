@@ -128,8 +128,8 @@ func (t *Table) find(k Key) (Slot, uint64) {
 	return t.findIn(second, k, tag)
 }
 
-// findIn is what the emitted code does with a bucket: the meta is read between two looks at what
-// identifies the entry, so that it cannot be that of another.
+// findIn returns what the emitted code does with a bucket: the meta is read between two looks at
+// what identifies the entry, so that it cannot be that of another.
 func (t *Table) findIn(bucket int, k Key, tag uint64) (Slot, uint64) {
 	mem, metas := t.set.mem, t.At+bucket*t.Bytes+t.Metas
 	for i := range t.Slots {
@@ -165,8 +165,8 @@ func (t *Table) Get(k Key) (expires uint64, ok bool) {
 	return t.Lease(s, t.set.now())
 }
 
-// Lease is the end of the lease of an entry in jiffies, 0 for never, and whether it is still to
-// come at the time now.
+// Lease returns the end of the lease of an entry in jiffies, 0 for never, and whether it is still
+// to come at the time now.
 func (t *Table) Lease(s Slot, now uint64) (expires uint64, alive bool) {
 	m := *t.meta(s)
 	if !inUse(m, now) {

@@ -41,7 +41,7 @@ type Effect struct {
 	Answers action.Answered
 }
 
-// in is what the rule does in a class and those that ask the same.
+// in returns what the rule does in a class and those that ask the same.
 func (a *Action) in(c Class) *Action {
 	begins := func(e Effect) bool { return e.Action.Info().Begins }
 	if c.Transport == TCP || !slices.ContainsFunc(a.Effects, begins) {
@@ -87,7 +87,7 @@ func (a *Action) Has(of action.Action) bool {
 	return slices.ContainsFunc(a.Effects, func(e Effect) bool { return e.Action == of })
 }
 
-// String is the action in words.
+// String returns the action in words.
 func (a *Action) String() string {
 	var words []string
 	for _, e := range a.Effects {
@@ -132,7 +132,7 @@ var actions = func() map[action.Action]*Action {
 // Extension gives rules effects that the language does not have.
 type Extension func(r *policy.Rule) []Effect
 
-// of is what a rule of the policy does: the effects of the extension come first.
+// of returns what a rule of the policy does: the effects of the extension come first.
 func (x Extension) of(r *policy.Rule) *Action {
 	a := actions[r.Action]
 	if r.Limit != nil {

@@ -91,7 +91,7 @@ func (c *Cond) inBoxes() bool {
 	return false
 }
 
-// sideOf is the side of a box that a condition on addresses names.
+// sideOf returns the side of a box that a condition on addresses names.
 func sideOf(c *Cond) int {
 	if c.Field == field.DstAddr || c.Field == field.DstEndpoint {
 		return 1
@@ -157,7 +157,7 @@ func prefixesApart(a, b []netip.Prefix) bool {
 	})
 }
 
-// common is what two sorted, disjoint lists have in common, or the beginning of it.
+// common returns what two sorted, disjoint lists have in common, or the beginning of it.
 func common(a, b []netip.Prefix) (out []netip.Prefix) {
 	if len(b) < len(a) {
 		a, b = b, a
@@ -174,7 +174,7 @@ func common(a, b []netip.Prefix) (out []netip.Prefix) {
 	return out
 }
 
-// without is the first list less the second, or the beginning of it.
+// without returns the first list less the second, or the beginning of it.
 func without(a, b []netip.Prefix) (out []netip.Prefix) {
 	for _, p := range a {
 		out = exclude(p, b, out)

@@ -32,8 +32,8 @@ func uncovered(rules []Rule, trace *reach) []Rule {
 	return kept
 }
 
-// begins is a rule for the packets that make it do anything: a cookie over TCP does nothing unless
-// it has answered a SYN.
+// begins returns a rule for the packets that make it do anything: a cookie over TCP does nothing
+// unless it has answered a SYN.
 func begins(r *Rule) *Rule {
 	if !slices.ContainsFunc(r.Action.Effects, func(e Effect) bool {
 		return e.Action == action.Cookie && e.Answers == action.SYNs

@@ -27,8 +27,8 @@ type Dropped struct {
 	box  *box
 }
 
-// Value is what such packets have in a numeric field: the usual value if they can have it, else the
-// least.
+// Value returns what such packets have in a numeric field: the usual value if they can have it,
+// else the least.
 func (d *Dropped) Value(f field.Field, usual uint64) uint64 {
 	values := d.box.numbers[f]
 	if len(values) == 0 || contains(values, usual) {
@@ -109,7 +109,7 @@ func (prog *Program) DropsMalformed(reason int) (slot int, drops bool) {
 	return prog.Policy.MalformedSlot(reason), true
 }
 
-// box is the packets as a box.
+// box returns the packets as a box.
 func (t *Traffic) box() *box {
 	b := &box{}
 	for f := range field.NumFields {
@@ -158,7 +158,7 @@ func inBoxes(conds []Cond) (rest []Cond, all bool) {
 	return slices.DeleteFunc(slices.Clone(conds), out), false
 }
 
-// element is what is looked up in a dynamic set.
+// element returns what is looked up in a dynamic set.
 func (t *Traffic) element(c *Cond) (e policy.Element) {
 	if c.Set.Type != policy.Services {
 		a := [2]netip.Addr{t.Src, t.Dst}[sideOf(c)]
@@ -177,7 +177,7 @@ func (t *Traffic) element(c *Cond) (e policy.Element) {
 	return e
 }
 
-// flagRanges are the values of all eight flags for which a condition holds.
+// flagRanges returns the values of all eight flags for which a condition holds.
 func flagRanges(c *Cond) (out []field.Range) {
 	for v := range uint64(256) {
 		if flagsHold(c, uint8(v)) {

@@ -176,7 +176,7 @@ func product(pairs []Pair) (n int, ok bool) {
 	return n, true
 }
 
-// rangesOf are the ranges of all combinations with n prefixes, merged.
+// rangesOf returns the ranges of all combinations with n prefixes, merged.
 func (w *work) rangesOf(pairs []Pair, n int) []field.Range {
 	out := w.merged[:0]
 	for i := 0; i < len(pairs); i += n {
@@ -186,7 +186,7 @@ func (w *work) rangesOf(pairs []Pair, n int) []field.Range {
 	return w.ranges.Keep(field.Join(out))
 }
 
-// prefixesOf are the prefixes of endpoints.
+// prefixesOf returns the prefixes of endpoints.
 func (a *across) prefixesOf(pairs []Pair) ([]netip.Prefix, ListID) {
 	out := a.work.gathered[:0]
 	for i := range pairs {
@@ -196,7 +196,7 @@ func (a *across) prefixesOf(pairs []Pair) ([]netip.Prefix, ListID) {
 	return a.lists.prefixes.keep(a.work, &a.work.prefixes, out)
 }
 
-// asks are the fields that a condition looks at, as bits.
+// asks returns the fields that a condition looks at, as bits.
 func (c *Cond) asks() uint64 {
 	switch {
 	case compares[c.Field] != field.ByPair:
@@ -207,7 +207,7 @@ func (c *Cond) asks() uint64 {
 	return 1 << c.Number
 }
 
-// address is the address field of a condition on endpoints.
+// address returns the address field of a condition on endpoints.
 func (c *Cond) address() field.Field { return c.Field.Info().Address }
 
 // maxCompared bounds what looking for covered endpoints costs, as a product of two lists. Of longer

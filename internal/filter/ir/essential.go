@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// essentialOf are the built-in rules of a side of a policy.
+// essentialOf returns the built-in rules of a side of a policy.
 func essentialOf(p *policy.Policy) [len(policy.Essential)][][]policy.Term {
 	if p.Leaves() {
 		return essentialOut

@@ -177,7 +177,7 @@ func forged(r *Rule) bool {
 	})
 }
 
-// wide is the length from which on a prefix is a network or a part of one, not a few hosts.
+// wide returns the length from which on a prefix is a network or a part of one, not a few hosts.
 func wide(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 24
@@ -218,7 +218,7 @@ func (v *vital) meant(r *Rule) bool {
 	})
 }
 
-// blame is the warning about a rule, which takes some vitals, in their order.
+// blame returns the warning about a rule, which takes some vitals, in their order.
 func blame(r *policy.Rule, all []taking) Finding {
 	var what, keep []string
 	for i := range all {
@@ -342,8 +342,8 @@ func prefixes(text ...string) (out []netip.Prefix) {
 // absent stands for the id of a tag that a frame does not have.
 const absent = 0x1000
 
-// boxes are the packets of a vital, with and without a tag: from near sources, from public ones,
-// and to a group of machines.
+// boxes returns the packets of a vital, with and without a tag: from near sources, from public
+// ones, and to a group of machines.
 func (v *vital) boxes(w *work) (out []*box) {
 	match := essentialTerms[v.essential][v.alternative]
 	conds := newAcross(match, w).in(v.class).conds

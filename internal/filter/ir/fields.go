@@ -68,7 +68,7 @@ func domain(f field.Field, c Class) []field.Range {
 	return values
 }
 
-// byClass are the values of a field by which classes are told apart.
+// byClass returns the values of a field by which classes are told apart.
 func byClass(f field.Field, c Class) []field.Range {
 	switch {
 	case f == field.Fragment && c.Fragment:
@@ -131,8 +131,8 @@ func isEndpoint(f field.Field) bool {
 	return compares[f] == field.ByPair && f.Info().Address != field.None
 }
 
-// Domain is the values that a numeric field can have in a class, sorted and disjoint; nil where the
-// class lacks the field.
+// Domain returns the values that a numeric field can have in a class, sorted and disjoint; nil
+// where the class lacks the field.
 func (c Class) Domain(f field.Field) []field.Range {
 	if f >= field.NumFields {
 		return nil

@@ -85,7 +85,7 @@ func Classes() []Class {
 	return cs
 }
 
-// ClassOf is the class of a well-formed packet.
+// ClassOf returns the class of a well-formed packet.
 func ClassOf(p *packet.Packet) Class {
 	c := Class{Fragment: p.Fragment}
 	switch p.Family {

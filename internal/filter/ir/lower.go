@@ -27,7 +27,8 @@ func aspectsOf(match []policy.Term) (a aspects) {
 	return a
 }
 
-// stand is the class that stands for c and all others that do not differ from it in these aspects.
+// stand returns the class that stands for c and all others that do not differ from it in these
+// aspects.
 func (a aspects) stand(c Class) Class {
 	out := Class{Family: c.Family}
 	switch {

@@ -107,7 +107,7 @@ var words = func() (out [field.NumFields]string) {
 // shown is how many elements of a list are printed.
 const shown = 8
 
-// String is the condition in about the words of the language.
+// String returns the condition in about the words of the language.
 func (c *Cond) String() string {
 	text := words[c.Field]
 	if c.Not {
@@ -166,7 +166,7 @@ func abridged[T any](list []T, text func(T) string) string {
 	return b.String()
 }
 
-// bare is a prefix, or the address of one host.
+// bare returns a prefix, or the address of one host.
 func bare(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -174,8 +174,8 @@ func bare(p netip.Prefix) string {
 	return p.String()
 }
 
-// numbers is a range of a field's values, types of ICMP with their codes, Ethernet addresses and
-// types in hexadecimal.
+// numbers returns a range of a field's values, types of ICMP with their codes, Ethernet addresses
+// and types in hexadecimal.
 func numbers(f field.Field, r field.Range) string {
 	one := func(v uint64) string {
 		switch f {

@@ -9,7 +9,7 @@ import (
 // protocol numbers of the transports, by Transport; Other has none.
 var protocol = [NumTransports]uint64{TCP: 6, UDP: 17, UDPLite: 136, SCTP: 132, DCCP: 33}
 
-// protoOf is the protocol of a class whose transport is known.
+// protoOf returns the protocol of a class whose transport is known.
 func protoOf(c Class) uint64 {
 	if c.Transport != ICMP {
 		return protocol[c.Transport]
@@ -20,7 +20,7 @@ func protoOf(c Class) uint64 {
 	return 58
 }
 
-// Proto is the protocol of a class whose transport is known, 0 of the others.
+// Proto returns the protocol of a class whose transport is known, 0 of the others.
 func (c Class) Proto() uint8 {
 	if c.Transport == Other {
 		return 0

@@ -96,7 +96,7 @@ type lists struct {
 	prefixes few[netip.Prefix]
 }
 
-// listOf is the number of the addresses of a family in a term of the match, or in its set.
+// listOf returns the number of the addresses of a family in a term of the match, or in its set.
 func (a *across) listOf(term int, f Family) ListID {
 	set := a.match[term].Set
 	known := a.lists.given[term]

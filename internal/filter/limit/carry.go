@@ -71,10 +71,10 @@ func (c *Carrier) Finish(swapped, jiffies, hz uint64) {
 	}
 }
 
-// ratio is what a debt in units of the old limit is times to be in units of the new one: a packet
-// or a byte costs what it costs now. Where keys differ in that, as the factors behind them change,
-// it is the greatest, since a slot does not tell whose it is. Packets and bytes have no common
-// measure: there the share of the burst stays.
+// ratio returns what a debt in units of the old limit is times to be in units of the new one: a
+// packet or a byte costs what it costs now. Where keys differ in that, as the factors behind them
+// change, it is the greatest, since a slot does not tell whose it is. Packets and bytes have no
+// common measure: there the share of the burst stays.
 func ratio(was, is *Shape) (num, den uint64) {
 	of := func(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
 	greatest := new(big.Rat).SetFrac(of(is.Depth), of(was.Depth))
@@ -95,7 +95,7 @@ func ratio(was, is *Shape) (num, den uint64) {
 	return n.Rsh(n, less).Uint64(), max(1, new(big.Int).Rsh(d, less).Uint64())
 }
 
-// owed is a debt of the old limit in units of the new one, rounded up.
+// owed returns a debt of the old limit in units of the new one, rounded up.
 func (c *Carrier) owed(units uint64) uint64 {
 	hi, lo := bits.Mul64(units, c.num)
 	lo, carry := bits.Add64(lo, c.den-1, 0)
@@ -106,7 +106,7 @@ func (c *Carrier) owed(units uint64) uint64 {
 	return min(n, c.is.Depth)
 }
 
-// slots are those of the old memory that programs use.
+// slots returns the slots of the old memory that programs use.
 func (c *Carrier) slots() int {
 	if !c.was.Keyed {
 		return 1
@@ -120,7 +120,7 @@ func word(memory []byte, at int) *uint64 { return (*uint64)(unsafe.Pointer(&memo
 // it since: a budget that was used up then seems to owe more than it can.
 const behind = uint64(time.Second)
 
-// owes is the debt of a word at a time, in units.
+// owes returns the debt of a word at a time, in units.
 func (s *Shape) owes(w, now uint64) uint64 {
 	debt := (w - now<<tagBits) >> tagBits
 	if w == 0 || debt > s.Depth+behind>>s.Shift {

@@ -28,7 +28,7 @@ type Function struct {
 	rows table
 }
 
-// MaxInstructions is how many instructions a function of a limit has, at most.
+// MaxInstructions returns how many instructions a function of a limit has, at most.
 func MaxInstructions(l *policy.Limit) int {
 	n := 20 + 345*max(1, len(l.Keys))
 	if l.Rates != nil {
@@ -62,8 +62,8 @@ const (
 	regSlot  = asm.R9
 )
 
-// Label is the function of the limit whose memory is a map. It is given the hash of each key, and
-// the amount where it counts one; it returns 0 where the packet is within the limit.
+// Label returns the function of the limit whose memory is a map. It is given the hash of each key,
+// and the amount where it counts one; it returns 0 where the packet is within the limit.
 func Label(memory string) string { return memory + "_charge" }
 
 // Emit emits the functions of the limit.

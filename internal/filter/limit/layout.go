@@ -50,7 +50,7 @@ const (
 	lineBits = 22 // of a hash, the upper ones: the most that name a line
 )
 
-// Size is the memory of a limit in bytes.
+// Size returns the memory of a limit in bytes.
 func Size(l *policy.Limit) int { return Head + l.Lines()*policy.LineBytes }
 
 // Seed draws what the hash of a memory depends on. The memory is all zero else.
@@ -75,7 +75,7 @@ type Shape struct {
 	Amount uint64   `json:"amount"`
 }
 
-// ShapeOf is the shape of a limit.
+// ShapeOf returns the shape of a limit.
 func ShapeOf(l *policy.Limit) Shape {
 	s := Shape{Depth: l.Depth(), Shift: l.Shift, Keyed: !l.One(), Bytes: l.Rate.Bits,
 		Amount: 1}
@@ -144,5 +144,5 @@ func Read(memory []byte, l Shape, jiffies, hz uint64) Stats {
 	return s
 }
 
-// Tick is how long a jiffy counts, in nanoseconds.
+// Tick returns how long a jiffy counts, in nanoseconds.
 func Tick(hz uint64) uint64 { return (uint64(time.Second) + hz/2) / hz }

@@ -40,7 +40,7 @@ type table struct {
 	four, six []start // one alone: no address of the family has a rate
 }
 
-// RatesOf is the name of the table of the limit whose memory is a map.
+// RatesOf returns the name of the table of the limit whose memory is a map.
 func RatesOf(memory string) string { return memory + "_rates" }
 
 // LabelOf is Label of the function for a family of addresses.
@@ -51,7 +51,7 @@ func LabelOf(l *policy.Limit, memory string, six bool) string {
 	return Label(memory)
 }
 
-// searchInstructions is what the search of the longer of both families takes, at most.
+// searchInstructions returns what the search of the longer of both families takes, at most.
 func searchInstructions(l *policy.Limit) int {
 	t := tableOf(l)
 	steps := bits.TrailingZeros(uint(room(max(len(t.four), len(t.six)))))
@@ -69,8 +69,8 @@ func (f *Families) Add(six bool) {
 // have reports whether there is a family.
 func (f Families) have(six bool) bool { return six && f.six || !six && f.four }
 
-// Functions is how many functions a limit has. With rates by prefix it is one for each family: the
-// kernel refuses one that nobody calls.
+// Functions returns how many functions a limit has. With rates by prefix it is one for each family:
+// the kernel refuses one that nobody calls.
 func Functions(l *policy.Limit, of Families) int {
 	if l.Rates != nil && of.four && of.six {
 		return 2
@@ -125,7 +125,7 @@ func startsOf(entries []policy.PrefixRate, first netip.Addr) []start {
 	return out
 }
 
-// lastOf is the last address of a prefix.
+// lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	a := p.Addr().AsSlice()
 	for i := p.Bits(); i < 8*len(a); i++ {
@@ -148,12 +148,12 @@ func (t *table) has(six bool) bool {
 	return len(all) > 1 || all[0].row != 0
 }
 
-// room is how many places there are for n of something: a power of two.
+// room returns how many places there are for n of something: a power of two.
 func room(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func (t *table) rows() int { return room(1 + len(t.limit.Rates.Entries)) }
 
-// offset is where the starts of a family begin.
+// offset returns where the starts of a family begin.
 func (t *table) offset(six bool) int {
 	at := rowBytes * t.rows()
 	if six && t.has(false) {
@@ -162,7 +162,7 @@ func (t *table) offset(six bool) int {
 	return at
 }
 
-// RatesBytes is the table of a limit with rates by prefix.
+// RatesBytes returns the table of a limit with rates by prefix.
 func RatesBytes(l *policy.Limit) []byte {
 	t := tableOf(l)
 	out := make([]byte, rowBytes*t.rows())

@@ -41,9 +41,9 @@ func Number(id string) uint32 {
 	return h.Sum32()
 }
 
-// Row is the size of one CPU's row of losses for so many logs, a multiple of 64: how many events
-// the CPU has sent in the present jiffy, and for each log, u64, those above the bound and those
-// that found nobody, or no place.
+// Row returns the size of one CPU's row of losses for so many logs, a multiple of 64: how many
+// events the CPU has sent in the present jiffy, and for each log, u64, those above the bound and
+// those that found nobody, or no place.
 func Row(logs int) int { return (8 + 16*logs + 63) &^ 63 }
 
 // EventsSpec describes the map into which who watches puts his ring.
@@ -57,7 +57,7 @@ func RingSpec(bytes uint32) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: "event_ring", Type: ebpf.RingBuf, MaxEntries: bytes}
 }
 
-// Label is the function of a log, which is given the context and the bytes of the frame.
+// Label returns the function of a log, which is given the context and the bytes of the frame.
 func Label(i int) string { return fmt.Sprintf("log_%d", i) }
 
 // Functions is what the functions of all logs of a program are made for.

@@ -68,7 +68,7 @@ const (
 	mixB = 0xc4ceb9fe1a85ec53
 )
 
-// place is the bucket of a digest among so many, and what stands there for it.
+// place returns the bucket of a digest among so many, and what stands there for it.
 func (d digest) place(buckets int) (bucket int, mark uint64) {
 	g := d.a*mixA + d.b
 	g ^= g >> 32

@@ -82,7 +82,7 @@ func layoutOf(room int) hashtable.Layout {
 	}
 }
 
-// tableEnd is where the table ends, and pieces begin.
+// tableEnd returns where the table ends, and pieces begin.
 func tableEnd(room int) int {
 	l := layoutOf(room)
 	return l.At + l.Size()
@@ -110,7 +110,7 @@ func FormatRoom(mem []byte, max, room int, secret Secret) error {
 	return nil
 }
 
-// SecretOf is the secret of a formatted set.
+// SecretOf returns the secret of a formatted set.
 func SecretOf(mem []byte) (s Secret) {
 	for i := range s {
 		s[i] = binary.LittleEndian.Uint64(mem[offSecret+8*i:])
@@ -164,7 +164,7 @@ func (d *Dynamic) keyOf(p dnsname.Pattern) (hashtable.Key, bool) {
 	return hashtable.Key{Hi: d.keys.digest(p.Name).one(), Code: code}, code <= lastCode
 }
 
-// one is a digest in 64 bits, 0 for that of the root.
+// one returns a digest in 64 bits, 0 for that of the root.
 func (d digest) one() uint64 { return d.a ^ (d.b<<32 | d.b>>32) }
 
 // Add puts a name into the set, or gives one that is there its new lease. A lease that has ended
@@ -236,7 +236,7 @@ func (d *Dynamic) Lookup(n dnsname.Name) bool {
 	return false
 }
 
-// depthOf is the number of labels that a code stands for, and whether it is that of wildcards.
+// depthOf returns the number of labels that a code stands for, and whether it is that of wildcards.
 func depthOf(code int) (labels int, below bool) {
 	if code < codeBelow {
 		return code - codeSelf, false
@@ -244,7 +244,8 @@ func depthOf(code int) (labels int, below bool) {
 	return code - codeBelow, true
 }
 
-// patternOf is the entry of a key, by the text that its value names; not ok if that is another's.
+// patternOf returns the entry of a key, by the text that its value names; not ok if that is
+// another's.
 func (d *Dynamic) patternOf(k hashtable.Key) (p dnsname.Pattern, ok bool) {
 	text, ok := d.text(k.Value)
 	if !ok {
@@ -287,10 +288,10 @@ func (d *Dynamic) chain(first uint32, into *links) (numbers []uint32, ok bool) {
 	return numbers, true
 }
 
-// piecesOf is how many pieces a name of so many bytes takes.
+// piecesOf returns how many pieces a name of so many bytes takes.
 func piecesOf(bytes int) int { return (1 + bytes + pieceText - 1) / pieceText }
 
-// text is what stands in the pieces from one on.
+// text returns what stands in the pieces from one on.
 func (d *Dynamic) text(first uint32) ([]byte, bool) {
 	var at links
 	numbers, ok := d.chain(first, &at)
@@ -349,7 +350,7 @@ func (d *Dynamic) giveBack(first uint32) {
 	}
 }
 
-// left is how many pieces are free.
+// left returns how many pieces are free.
 func (d *Dynamic) left() int {
 	return d.most - int(*d.mem.U32(offUsed)) + int(*d.mem.U32(offFrees))
 }

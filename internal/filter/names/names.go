@@ -65,7 +65,7 @@ const (
 
 var load = sync.OnceValues(loadRead)
 
-// Keys are the contents of KeysTable.
+// Keys returns the contents of KeysTable.
 func Keys(s Secret) []byte {
 	k := keysOf(s)
 	return k.bytes()

@@ -79,10 +79,10 @@ func (t *Table) put(d digest, below bool) bool {
 	return false
 }
 
-// Bytes are the memory.
+// Bytes returns the memory.
 func (t *Table) Bytes() []byte { return t.memory }
 
-// Deepest is the most labels that an element has.
+// Deepest returns the most labels that an element has.
 func (t *Table) Deepest() int {
 	if len(t.Depths) == 0 {
 		return 0

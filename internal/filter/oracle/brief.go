@@ -8,8 +8,8 @@ import (
 	"levee/internal/packet"
 )
 
-// Brief is what most want to know of a frame, in one short line: who sends what to whom, and what
-// is uncommon. The frame has length bytes, of which the last may be missing. Headers says
+// Brief returns what most want to know of a frame, in one short line: who sends what to whom, and
+// what is uncommon. The frame has length bytes, of which the last may be missing. Headers says
 // everything.
 func Brief(frame []byte, length int, link packet.Link) string {
 	var p packet.Packet
@@ -40,7 +40,7 @@ func Brief(frame []byte, length int, link packet.Link) string {
 	return strings.Join(append(words, fmt.Sprintf("len %d ttl %d", p.Len, p.TTL)), " ")
 }
 
-// end is an address, with its port if the packet has ports.
+// end returns an address, with its port if the packet has ports.
 func end(p *packet.Packet, a netip.Addr, port uint16) string {
 	if !p.HasPorts() {
 		return a.String()

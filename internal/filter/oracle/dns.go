@@ -52,7 +52,7 @@ func (e *Evaluator) message(t *term, pkt *packet.Packet, frame []byte) bool {
 	return t.not
 }
 
-// valueOf is the number that a message has in a field, if it has it.
+// valueOf returns the number that a message has in a field, if it has it.
 func valueOf(f field.Field, m *dns.Message) (v uint64, present bool) {
 	of := func(b bool) uint64 {
 		if b {
@@ -88,7 +88,7 @@ func newNameSet(patterns []dnsname.Pattern) *nameSet {
 	return &s
 }
 
-// patternOf is the name of an entry, which was checked.
+// patternOf returns the name of an entry, which was checked.
 func patternOf(e policy.Element) dnsname.Pattern {
 	p, _ := dnsname.Parse(e.Name)
 	return p
@@ -105,7 +105,7 @@ func (s nameSet) del(p dnsname.Pattern) { delete(s, p) }
 
 func (s nameSet) size() int { return len(s) }
 
-// inUse is the number of names after those whose lease has ended are gone.
+// inUse returns the number of names after those whose lease has ended are gone.
 func (s nameSet) inUse(now time.Time) int {
 	maps.DeleteFunc(s, func(_ dnsname.Pattern, expires time.Time) bool {
 		return !current(expires, now)
@@ -131,7 +131,7 @@ func (s nameSet) holds(n dnsname.Name, now time.Time) bool {
 	return false
 }
 
-// gotMessage is what the message of a packet has in the field of a term that failed.
+// gotMessage returns what the message of a packet has in the field of a term that failed.
 func gotMessage(t *policy.Term, pkt *packet.Packet, frame []byte) string {
 	m := readMessage(pkt, frame)
 	v, present := valueOf(t.Field, &m)

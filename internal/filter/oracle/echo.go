@@ -35,7 +35,7 @@ const (
 	echoRenewed = time.Second                 // once in so long at most
 )
 
-// newEchoes is nil where no rule asks whose flows are proven.
+// newEchoes returns nil where no rule asks whose flows are proven.
 func newEchoes(p *policy.Policy) *echoes {
 	if !p.Asks(field.ProvenFlow) {
 		return nil
@@ -54,7 +54,7 @@ func isService(s *policy.Prove, port uint16) bool {
 	return false
 }
 
-// at is the value of a packet at an offset behind its UDP header, where it has that.
+// at returns the value of a packet at an offset behind its UDP header, where it has that.
 func at(pkt *packet.Packet, frame []byte, offset, n int) (string, bool) {
 	if pkt.UDPPayload < offset+n {
 		return "", false

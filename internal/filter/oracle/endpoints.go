@@ -60,7 +60,7 @@ func (s *endpointSet) del(e policy.Element) {
 
 func (s *endpointSet) size() int { return len(s.entries) }
 
-// inUse is the number of entries after those whose lease has ended are gone.
+// inUse returns the number of entries after those whose lease has ended are gone.
 func (s *endpointSet) inUse(now time.Time) int {
 	for e, expires := range s.entries {
 		if !current(expires, now) {

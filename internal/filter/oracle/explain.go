@@ -134,7 +134,7 @@ func (e *Evaluator) why(tr *Trace) string {
 	return fmt.Sprintf("%s: by %s", tr.Result.Action, by)
 }
 
-// got is what a packet has in the field of a term that failed.
+// got returns what a packet has in the field of a term that failed.
 func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *told) string {
 	var vs values
 	vs.read(pkt)
@@ -178,7 +178,7 @@ func (e *Evaluator) got(t *policy.Term, pkt *packet.Packet, frame []byte, is *to
 	return f.Info().Name + " is " + valueText(f, pkt, vs[f].lo)
 }
 
-// gotSender is what the kernel tells of a packet that leaves.
+// gotSender returns what the kernel tells of a packet that leaves.
 func (e *Evaluator) gotSender(f field.Field, v uint64) string {
 	switch name := e.p.Senders.Name(f, v); {
 	case f == field.Local && v == 1:
@@ -256,7 +256,7 @@ func layers(frame []byte, p *packet.Packet) []Layer {
 	return ls
 }
 
-// ethernetLayers are the Ethernet header and the tags.
+// ethernetLayers returns the Ethernet header and the tags.
 func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
 	ls := []Layer{{Name: "Ethernet", Length: 14, Fields: []NamedValue{
 		{"from", numberText(field.SrcMAC, p.SrcMAC)}, {"to", numberText(field.DstMAC, p.DstMAC)},
@@ -280,7 +280,7 @@ func ethernetLayers(frame []byte, p *packet.Packet) []Layer {
 	return ls
 }
 
-// refusedIP is what stands in an IP header that the decoder refused; b starts with it.
+// refusedIP returns what stands in an IP header that the decoder refused; b starts with it.
 func refusedIP(p *packet.Packet, b []byte) Layer {
 	l := Layer{Name: "IP", Offset: p.NetworkOffset, Length: len(b)}
 	switch p.EtherType {
@@ -371,8 +371,8 @@ func transportLayer(p *packet.Packet, end int) (Layer, bool) {
 	return l, true
 }
 
-// Headers are the headers of a frame in one line, as far as the decoder goes. The frame has length
-// bytes, of which the last may be missing.
+// Headers returns the headers of a frame in one line, as far as the decoder goes. The frame has
+// length bytes, of which the last may be missing.
 func Headers(frame []byte, length int, link packet.Link) string {
 	var pkt packet.Packet
 	frame, _ = packet.Record{Data: frame, Length: length}.Whole(nil)

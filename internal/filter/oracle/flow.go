@@ -166,8 +166,8 @@ func (e *Evaluator) met(pkt *packet.Packet) {
 	}
 }
 
-// leaving is what a TCP segment that leaves makes of a connection, nil if none is known; it is not
-// ok if that is nothing.
+// leaving returns what a TCP segment that leaves makes of a connection, nil if none is known; it is
+// not ok if that is nothing.
 func leaving(c *connection, pkt *packet.Packet, frame []byte) (next connection, ok bool) {
 	if c != nil {
 		next = *c

@@ -92,8 +92,8 @@ const (
 	again // all of it has passed, perhaps with other bytes
 )
 
-// endOf is where the data of a fragment ends in the datagram. All but the last have whole units of
-// 8 bytes (RFC 791 section 3.2); Linux cuts off what is more.
+// endOf returns where the data of a fragment ends in the datagram. All but the last have whole
+// units of 8 bytes (RFC 791 section 3.2); Linux cuts off what is more.
 func endOf(p *packet.Packet) int {
 	end := p.FragmentAt + p.FragmentLen
 	if p.MoreFragments {
@@ -102,7 +102,7 @@ func endOf(p *packet.Packet) int {
 	return end
 }
 
-// spareOf is what a fragment adds to that of its datagram.
+// spareOf returns what a fragment adds to that of its datagram.
 func spareOf(from, to int) int { return (to-from)/8 - fragmentBytes/8 }
 
 // add notes that a fragment passes.

@@ -85,7 +85,7 @@ func keyOf(k *policy.Key, pkt *packet.Packet, frame []byte) (text string) {
 	return text
 }
 
-// network is the part of an address that counts.
+// network returns the part of an address that counts.
 func network(k *policy.Key, a netip.Addr) string {
 	bits := k.Bits6
 	if a.Is4() {

@@ -317,7 +317,7 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 // so that each packet that is judged would otherwise be memory of its own.
 var copies = sync.Pool{New: func() any { return new(packet.Packet) }}
 
-// essential is the slot of what makes a packet essential.
+// essential returns the slot of what makes a packet essential.
 func (e *Evaluator) essential(pkt *packet.Packet) (slot int, ok bool) {
 	if !e.p.Essential {
 		return 0, false

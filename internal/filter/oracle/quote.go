@@ -14,7 +14,8 @@ var (
 	errors6 = []uint8{1, 2, 3, 4}
 )
 
-// quoted is the packet that an ICMP error quotes, from its IP header on, nil if pkt is no error.
+// quoted returns the packet that an ICMP error quotes, from its IP header on, nil if pkt is no
+// error.
 func quoted(pkt *packet.Packet, frame []byte) []byte {
 	is := pkt.Transport == packet.ICMPTransport && slices.Contains(errors4, pkt.Type) ||
 		pkt.Transport == packet.ICMP6Transport && slices.Contains(errors6, pkt.Type)

@@ -42,7 +42,7 @@ func inAnyCase(expr string, text bool) string {
 	return b.String()
 }
 
-// characters is bytes as package regexp reads them: each is the character of its number.
+// characters returns bytes as package regexp reads them: each is the character of its number.
 func characters(b []byte) string {
 	var s strings.Builder
 	for _, c := range b {

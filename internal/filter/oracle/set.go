@@ -51,7 +51,7 @@ func (a *addressSet) del(p netip.Prefix) {
 
 func (a *addressSet) size() int { return len(a.entries) }
 
-// inUse is the number of entries after those whose lease has ended are gone.
+// inUse returns the number of entries after those whose lease has ended are gone.
 func (a *addressSet) inUse(now time.Time) int {
 	for p, expires := range a.entries {
 		if !current(expires, now) {

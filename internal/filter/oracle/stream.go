@@ -25,7 +25,7 @@ type clientStream struct {
 // streamShakes is how long a client may take to acknowledge.
 const streamShakes = 30 * time.Second
 
-// newStreams is nil where no rule searches streams.
+// newStreams returns nil where no rule searches streams.
 func newStreams(p *policy.Policy) streams {
 	if !p.Asks(field.Stream) {
 		return nil
@@ -114,7 +114,7 @@ func (s streams) holds(t *term, pkt *packet.Packet, frame []byte, now time.Time)
 	return contains != t.not
 }
 
-// gotStream is what a segment has of the stream that a term asks for.
+// gotStream returns what a segment has of the stream that a term asks for.
 func (s streams) gotStream(t *policy.Term, pkt *packet.Packet, frame []byte, now time.Time) string {
 	contains, known, has := s.known(&term{of: t, find: finders(t.Pattern)}, pkt, frame, now)
 	switch {

@@ -89,8 +89,8 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	return out
 }
 
-// late is 1 of a term that is asked only of packets for which all others hold, since what it knows
-// of a stream depends on which segments it was asked of.
+// late returns 1 of a term that is asked only of packets for which all others hold, since what it
+// knows of a stream depends on which segments it was asked of.
 func (t *term) late() int {
 	if t.field == field.Stream {
 		return 1
@@ -117,7 +117,7 @@ func (e *Evaluator) appendSpans(spans []span, t *policy.Term) []span {
 	return spans
 }
 
-// endpoints are those of a term, nil for a term on another field.
+// endpoints returns the endpoints of a term, nil for a term on another field.
 func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
 	if all := t.Endpoints(); t.Set == nil && all != nil {
 		return newEndpointSet(all)
@@ -125,12 +125,12 @@ func (e *Evaluator) endpoints(t *policy.Term) *endpointSet {
 	return e.ends[t.Set]
 }
 
-// service is a protocol with a port in one number.
+// service returns a protocol with a port in one number.
 func service(proto uint8, port uint16) number {
 	return number{lo: uint64(proto)<<16 | uint64(port)}
 }
 
-// addressValue is an address as a number, and its family.
+// addressValue returns an address as a number, and its family.
 func addressValue(a netip.Addr) value {
 	if a.Is4() {
 		b := a.As4()
@@ -141,7 +141,7 @@ func addressValue(a netip.Addr) value {
 		number{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}}
 }
 
-// prefixSpan is the first to the last address of a prefix.
+// prefixSpan returns the first to the last address of a prefix.
 func prefixSpan(p netip.Prefix) span {
 	v := addressValue(p.Masked().Addr())
 	s := span{v.family, v.number, v.number}

@@ -92,8 +92,8 @@ const (
 	fewPairs = 32
 )
 
-// Lookup is the number of the function that a condition is asked by, if it is not bounds, and of
-// its arm.
+// Lookup returns the number of the function that a condition is asked by, if it is not bounds, and
+// of its arm.
 func (x *Interpreter) Lookup(p *Plan, c *ir.Cond, ip4 bool) (n, arm int, ok bool) {
 	switch {
 	case c.Dynamic():
@@ -196,7 +196,8 @@ func ofServices(c *ir.Cond) bool {
 	return info.Compare == field.ByPair && info.Address == field.None
 }
 
-// Endpoint is the number of the function of a map of endpoints or services, -1 if there is none.
+// Endpoint returns the number of the function of a map of endpoints or services, -1 if there is
+// none.
 func (x *Interpreter) Endpoint(key SetKey) int {
 	for i, k := range x.Endpoints {
 		if k == key {
@@ -206,7 +207,7 @@ func (x *Interpreter) Endpoint(key SetKey) int {
 	return -1
 }
 
-// records is how many records of bytecode a condition is at most.
+// records returns how many records of bytecode a condition is at most.
 func (p *planner) records(f ir.Family, c *ir.Cond) int {
 	if _, _, ok := p.Interpreter.Lookup(p.Plan, c, f == ir.IPv4); ok || c.Dynamic() {
 		return 1

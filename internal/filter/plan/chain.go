@@ -32,7 +32,7 @@ func (c *Chain) Blocks() []Block { return c.Do }
 // Family of the classes.
 func (c *Chain) Family() ir.Family { return c.Classes[0].Family }
 
-// Answers are what memories tell of the sources of its packets.
+// Answers returns what memories tell of the sources of its packets.
 func (c *Chain) Answers() []*state.Answer {
 	return state.Answers(func(f field.Field) bool { return c.Asks[f] })
 }
@@ -77,8 +77,9 @@ func (p *planner) shareChains() {
 	}
 }
 
-// asksFlows are the families in which a rule asks whose flow is proven. A packet proves its flow
-// whether or not rules of its own class ask: a first fragment, say, which an earlier rule decides.
+// asksFlows returns the families in which a rule asks whose flow is proven. A packet proves its
+// flow whether or not rules of its own class ask: a first fragment, say, which an earlier rule
+// decides.
 func (p *planner) asksFlows() (asks [ir.IPv6 + 1]bool) {
 	for _, c := range ir.Classes() {
 		if c.Transport != ir.UDP || !p.Target.meets(c) {
@@ -91,8 +92,8 @@ func (p *planner) asksFlows() (asks [ir.IPv6 + 1]bool) {
 	return asks
 }
 
-// own is how many rules from the start of the chain on are the policy's. What is built in is never
-// in a rule tree or bytecode, so that chains whose other rules are the same share these.
+// own returns how many rules from the start of the chain on are the policy's. What is built in is
+// never in a rule tree or bytecode, so that chains whose other rules are the same share these.
 func (p *planner) own(rules []ir.Rule) int {
 	builtIn := p.Program.Policy.EssentialSlot(0)
 	n := slices.IndexFunc(rules, func(r ir.Rule) bool { return r.Slot >= builtIn })

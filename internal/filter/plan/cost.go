@@ -28,10 +28,10 @@ func (t times) plus(u times) times { return times{t.least.Plus(u.least), t.any.P
 
 func (t times) part(n float64) times { return times{t.least.Times(n), t.any.Times(n)} }
 
-// both is a time that is the same in either case.
+// both returns a time that is the same in either case.
 func both(t price.Time) times { return times{t, t} }
 
-// wait is a time of waiting that is the same in either case.
+// wait returns a time of waiting that is the same in either case.
 func wait(ns float64) times { return both(price.Wait(ns)) }
 
 // priced is a block's times, over all packets of a chain, and what of it is made here.
@@ -54,8 +54,8 @@ func (p *planner) costs() {
 	p.Cost.Least, p.Cost.Ns = p.Estimate(price.Default, p.Evenly())
 }
 
-// Estimate is the ns of a packet on a machine, the mean over traffic: where packets are like those
-// before them, and in no order.
+// Estimate returns the ns of a packet on a machine, the mean over traffic: where packets are like
+// those before them, and in no order.
 func (p *Plan) Estimate(m price.Machine, traffic []Traffic) (least, ns float64) {
 	of := map[*Chain][]float64{} // packets, by slot
 	sum, packets := times{}, 0.0
@@ -109,7 +109,7 @@ type passage struct {
 	chain   *Chain
 }
 
-// share is the part of packets that are not decided yet.
+// share returns the part of packets that are not decided yet.
 func (f *passage) share() float64 {
 	if f.chain.within {
 		return 1 // nothing is decided there
@@ -133,7 +133,8 @@ func (p *Plan) tell(f *passage, r *ir.Rule, t times) {
 	f.tell(r.Slot, t.plus(p.looked(f.chain.Classes[0], r)))
 }
 
-// looked is what a packet that the rule decides takes if it is looked into for one within a tunnel.
+// looked returns what a packet that the rule decides takes if it is looked into for one within a
+// tunnel.
 func (p *Plan) looked(c ir.Class, r *ir.Rule) times {
 	if !p.LooksInside() {
 		return times{}
@@ -274,7 +275,7 @@ func (p *Plan) walk(c *Chain, f *passage) {
 	f.note(&c.Node, t)
 }
 
-// counter is what it takes that packets in no order count in as many counters.
+// counter returns what it takes that packets in no order count in as many counters.
 func (p *Plan) counter() price.Time { return price.Memory(float64(SlotBytes * len(p.Slots))) }
 
 // block follows packets through a block.
@@ -388,7 +389,7 @@ func (p *Plan) straightTimes(s *Straight, f *passage) priced {
 	return f.note(&s.Node, all)
 }
 
-// questionTimes is what a question takes a packet that comes to it.
+// questionTimes returns what a question takes a packet that comes to it.
 func (p *Plan) questionTimes(q *Question) times {
 	switch {
 	case q.By == InTable:
@@ -419,7 +420,8 @@ func (p *Plan) lookupTimes(l *Lookup, pairs bool) times {
 	return times{level.Times(price.Overlap), level}.plus(memory).part(levels)
 }
 
-// walks is what a look-up in a rule tree takes, of a packet that it is made for, and of another.
+// walks returns what a look-up in a rule tree takes, of a packet that it is made for, and of
+// another.
 func (p *Plan) walks(t *Tree) (matched, strange times) {
 	bytes := t.Pool.Size() + t.Pool.PortsSize() + SlotBytes*len(p.Slots)
 	of := func(w *ruletree.Walks) times { return times{w.Least(), w.Time(bytes)} }

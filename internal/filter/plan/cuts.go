@@ -62,7 +62,7 @@ type interval struct{ lo, hi uint64 }
 
 var everywhere = interval{0, math.MaxUint64}
 
-// extent is what a rule leaves of an axis: the least interval that holds all packets that it
+// extent returns what a rule leaves of an axis: the least interval that holds all packets that it
 // matches.
 func extent(a Axis, r *ir.Rule, ip4 bool) interval {
 	out := everywhere
@@ -79,7 +79,7 @@ func extent(a Axis, r *ir.Rule, ip4 bool) interval {
 	return out
 }
 
-// numbersOf is the least interval that holds the numbers of endpoints.
+// numbersOf returns the least interval that holds the numbers of endpoints.
 func numbersOf(pairs []ir.Pair) interval {
 	out := interval{math.MaxUint64, 0}
 	for _, p := range pairs {
@@ -127,7 +127,7 @@ func extentOf(a Axis, q *ir.Cond, ip4 bool) interval {
 	return interval{loLow, hiLow}
 }
 
-// bounds4 is the first and the last address of an IPv4 prefix.
+// bounds4 returns the first and the last address of an IPv4 prefix.
 func bounds4(p netip.Prefix) (lo, hi uint64) {
 	a := p.Addr().As4()
 	lo = uint64(binary.BigEndian.Uint32(a[:]))
@@ -160,7 +160,7 @@ func newForest(b *Bytecode) *forest {
 	return f
 }
 
-// extent is what a rule leaves of axis k.
+// extent returns what a rule leaves of axis k.
 func (f *forest) extent(rule int32, k int) interval { return f.extents[int(rule)*f.axes+k] }
 
 // grow makes the tree of some of the rules.
@@ -263,7 +263,7 @@ func (f *forest) choose(items []int32) (k int, bound uint64, ok bool) {
 	return k, bound, ok
 }
 
-// middle is the median of where the intervals of an axis begin and end, of not more than some
+// middle returns the median of where the intervals of an axis begin and end, of not more than some
 // hundred of them; no interval that leaves everything open counts.
 func (f *forest) middle(items []int32, k int) (bound uint64, ok bool) {
 	const enough = 128

@@ -86,7 +86,7 @@ func (p *Plan) NumberTally() int {
 	return p.Echoes[i].Tally
 }
 
-// forms are the proofs as package echo takes them.
+// forms returns the proofs as package echo takes them.
 func (p *planner) forms() (all []echo.Form) {
 	for _, s := range p.Echoes {
 		f := echo.Form{ID: logging.Number(s.Text), Tally: s.Tally, Bytes: s.Bytes, At: s.At,

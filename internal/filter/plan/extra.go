@@ -39,7 +39,7 @@ func (x *Extension) of(r *ir.Rule) (all []Extra) {
 	return append(all, x.further(r)...)
 }
 
-// further is what a rule asks that the language does not have.
+// further returns what a rule asks that the language does not have.
 func (x *Extension) further(r *ir.Rule) []Extra {
 	if x.Asks == nil {
 		return nil
@@ -67,7 +67,7 @@ func (x *Extension) asks(r *ir.Rule) bool {
 	return false
 }
 
-// size is their instructions.
+// size returns their instructions.
 func (x *Extension) size(r *ir.Rule) (n int) {
 	for _, e := range x.of(r) {
 		n += e.Instructions

@@ -59,7 +59,7 @@ func (p *planner) function(c *Chain, do []Block) *Function {
 	return f
 }
 
-// rulesOf are the rules of straight code or a rule tree.
+// rulesOf returns the rules of straight code or a rule tree.
 func rulesOf(b Block) []ir.Rule {
 	if s, ok := b.(*Straight); ok {
 		return s.rules
@@ -67,7 +67,7 @@ func rulesOf(b Block) []ir.Rule {
 	return b.(*RuleTree).Rules
 }
 
-// blockSize is the instructions of straight code or a rule tree, at most.
+// blockSize returns the instructions of straight code or a rule tree, at most.
 func blockSize(b Block) int {
 	if s, ok := b.(*Straight); ok {
 		return s.bound

@@ -15,7 +15,7 @@ type Greylist struct {
 	Meter int // in the memory; it goes with the identity of the rule
 }
 
-// Salt is what tells the clients of one greylist from those of another in the memory of all.
+// Salt returns what tells the clients of one greylist from those of another in the memory of all.
 func (g *Greylist) Salt() uint32 { return logging.Number(g.Rule.ID) }
 
 // findGreylists lists the greylists that packets may come to.

@@ -159,7 +159,7 @@ func (p *planner) enterSets() error {
 // cacheLine is the alignment of tables.
 const cacheLine = 64
 
-// tableBytes is what all tables take, one behind the other.
+// tableBytes returns what all tables take, one behind the other.
 func (p *planner) tableBytes() (n int) {
 	add := func(bytes int) { n = (n+cacheLine-1)&^(cacheLine-1) + bytes }
 	for _, t := range p.Tables {

@@ -45,7 +45,7 @@ func (p *planner) findLimits() {
 	}
 }
 
-// LimitOf is the limit that a rule is, nil if it is none.
+// LimitOf returns the limit that a rule is, nil if it is none.
 func LimitOf(r *ir.Rule) *policy.Limit {
 	for _, e := range r.Action.Effects {
 		if e.Limit != nil {
@@ -55,7 +55,7 @@ func LimitOf(r *ir.Rule) *policy.Limit {
 	return nil
 }
 
-// rates is the table of rates by prefix, nil if the limit has one rate.
+// rates returns the table of rates by prefix, nil if the limit has one rate.
 func (l *Limit) rates(name string) *Table {
 	if l.Rates == nil {
 		return nil

@@ -38,8 +38,8 @@ const (
 // SlotBytes is the size of one counter: packets and bytes, 64 bits each.
 const SlotBytes = 16
 
-// RowBytes is the size of one CPU's row of counters: a counter for each slot, and behind them 16
-// bytes for who captures: u32, the place in the array of programs to go to, or 0; u32, 1 where a
+// RowBytes returns the size of one CPU's row of counters: a counter for each slot, and behind them
+// 16 bytes for who captures: u32, the place in the array of programs to go to, or 0; u32, 1 where a
 // shadow gets what leaves; u32 each the slot that decided and what the program returns.
 func RowBytes(slots int) int { return ((slots+1)*SlotBytes + 63) &^ 63 }
 

@@ -158,8 +158,8 @@ func (p *planner) bitTable(c *ir.Cond) *Table {
 	return t
 }
 
-// beyondBits is how many ranges a bitmap does not hold as a whole: lengths may have more than 16
-// bits. These are found by compares.
+// beyondBits returns how many ranges a bitmap does not hold as a whole: lengths may have more than
+// 16 bits. These are found by compares.
 func beyondBits(rs []field.Range) (n int) {
 	for _, r := range rs {
 		if r.Hi > math.MaxUint16 {
@@ -169,7 +169,7 @@ func beyondBits(rs []field.Range) (n int) {
 	return n
 }
 
-// label is the name of a table, number n of the plan.
+// label returns the name of a table, number n of the plan.
 func (t *Table) label(n int) string {
 	switch {
 	case t.Bits != nil:

@@ -130,8 +130,8 @@ func (p *planner) shape() error {
 	}
 }
 
-// mostFunctions is the chain with the most functions of those that may have more bytecode than they
-// do.
+// mostFunctions returns the chain with the most functions of those that may have more bytecode than
+// they do.
 func (p *planner) mostFunctions(forced map[*Chain]string) (most *Chain) {
 	n := 0
 	for _, c := range p.Chains {

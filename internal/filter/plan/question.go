@@ -67,7 +67,7 @@ const maxWide = 1<<48 - 1
 // wide reports whether a field has more than 32 bits.
 func wide(f field.Field) bool { return f.Info().Max > math.MaxUint32 }
 
-// asks is what the question counts for where a function may ask so many.
+// asks returns what the question counts for where a function may ask so many.
 func (q *Question) asks() int {
 	switch {
 	case q.By == InTable && q.Pairs != nil:

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Refused is an error of New as a diagnostic, where it has a place in the policy; else nil.
+// Refused returns an error of New as a diagnostic, where it has a place in the policy; else nil.
 func Refused(p *policy.Policy, tree *ast.File, err error) diag.Diagnostics {
 	var room *state.NoMemory
 	if !errors.As(err, &room) {

@@ -41,7 +41,7 @@ func costOf(c Cost) ReportCost {
 	return ReportCost{tenths(c.Ns), tenths(c.Least), c.Instructions, c.Bytes}
 }
 
-// Report is the plan as JSON has it: its blocks in the order of the tree. A block that was
+// Report returns the plan as JSON has it: its blocks in the order of the tree. A block that was
 // there before is not taken apart again.
 func (p *Plan) Report() *Report {
 	out := &Report{ReportCost: costOf(p.Cost), Functions: p.Ledger.Functions, Maps: []ReportMap{},

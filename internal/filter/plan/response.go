@@ -9,7 +9,7 @@ type Response struct {
 	Slot    int        // index into policy.Slots
 }
 
-// ResponseOf is what a rule that decides makes of a packet.
+// ResponseOf returns what a rule that decides makes of a packet.
 func ResponseOf(r *ir.Rule) Response { return Response{r.Action.Verdict, r.Slot} }
 
 // Programs carry a response as a word: the number of the verdict in the low bits, the slot above. 0
@@ -24,7 +24,7 @@ const (
 	RedirectWord = 4
 )
 
-// Word is the response as programs carry it.
+// Word returns the response as programs carry it.
 func (r Response) Word() uint32 {
 	verdict := uint32(DropWord)
 	switch r.Verdict {

@@ -92,8 +92,8 @@ func boxable(f ir.Family, r *ir.Rule) bool {
 	return boxesOf(r) <= maxBoxes
 }
 
-// boxesOf is how many boxes the lists of a rule multiply to, or one more than maxBoxes if they are
-// more.
+// boxesOf returns how many boxes the lists of a rule multiply to, or one more than maxBoxes if they
+// are more.
 func boxesOf(r *ir.Rule) int {
 	n := 1
 	for i := range r.Conds {

@@ -83,7 +83,7 @@ func (p *planner) searchID(q *policy.Pattern) uint32 {
 	return id
 }
 
-// SearchOf is the number of a search.
+// SearchOf returns the number of a search.
 func (p *Plan) SearchOf(q *policy.Pattern) int {
 	for i, s := range p.Searches {
 		if s.Pattern == q {
@@ -102,7 +102,7 @@ func searchesStream(r *ir.Rule) bool {
 	return slices.ContainsFunc(r.Conds, func(c ir.Cond) bool { return c.Field == field.Stream })
 }
 
-// streamPorts are the ports of services whose streams rules search, nil if none does.
+// streamPorts returns the ports of services whose streams rules search, nil if none does.
 func (p *planner) streamPorts() (all []stream.Ports) {
 	for _, rules := range p.Program.Lists {
 		for i := range rules {

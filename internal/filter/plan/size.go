@@ -62,7 +62,7 @@ type effectCost struct {
 	asks []field.Field // besides those of the match
 }
 
-// decoderSize is the careful decoder of a target, which clang makes.
+// decoderSize returns the careful decoder of a target, which clang makes.
 func decoderSize(t Target) int {
 	if t.Hook == XDP && !t.Frags {
 		return 1_000
@@ -70,7 +70,7 @@ func decoderSize(t Target) int {
 	return 1_800
 }
 
-// prefixSize is what it takes to compare an address with a prefix.
+// prefixSize returns what it takes to compare an address with a prefix.
 func prefixSize(f ir.Family, bits int) int {
 	switch {
 	case f == ir.IPv4:

@@ -55,7 +55,7 @@ type Rule struct {
 
 func (*Rule) Kind() string { return "rule" }
 
-// Blocks are the look-ups of the rule and what it does.
+// Blocks returns the look-ups of the rule and what it does.
 func (r *Rule) Blocks() []Block {
 	var out []Block
 	for _, q := range r.Questions {
@@ -110,7 +110,7 @@ func (p *planner) rule(c *Chain, from *ir.Rule) *Rule {
 	return r
 }
 
-// ruleSize is the instructions of a rule as straight code.
+// ruleSize returns the instructions of a rule as straight code.
 func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
 	n := sizeVerdict + p.extension.size(r)
 	for _, e := range r.Action.Effects {
@@ -124,8 +124,8 @@ func (p *planner) ruleSize(c *Chain, r *ir.Rule) int {
 	return n
 }
 
-// weight is what rules ask, in compares: a look-up of prefixes or endpoints in a table takes as
-// many instructions as some dozen of them.
+// weight returns what rules ask, in compares: a look-up of prefixes or endpoints in a table takes
+// as many instructions as some dozen of them.
 func weight(rules []ir.Rule) (n int) {
 	const prefixTable = 24
 	for i := range rules {
@@ -191,7 +191,7 @@ func (p *planner) split(g *group) (parts [][]Block) {
 	return parts
 }
 
-// count is a number of things in English.
+// count returns a number of things in English.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -199,7 +199,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%s %ss", thousands(n), thing)
 }
 
-// thousands is a number with commas.
+// thousands returns a number with commas.
 func thousands(n int) string {
 	if n < 0 {
 		return "-" + thousands(-n)
@@ -210,7 +210,7 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// nameOf is the place of a rule in the policy, and its label.
+// nameOf returns the place of a rule in the policy, and its label.
 func (p *Plan) nameOf(slot int) string {
 	s := p.Slots[slot]
 	name := p.Program.Policy.Where(s)

@@ -70,10 +70,10 @@ type Judged struct {
 	Leaves   bool // it says something of what leaves, too
 }
 
-// Note is where in a row the program leaves its slot and its code.
+// Note returns where in a row the program leaves its slot and its code.
 func (j Judged) Note() int { return j.Slots * SlotBytes }
 
-// leaving is the target for what leaves beside one for what arrives.
+// leaving returns the target for what leaves beside one for what arrives.
 func (t Target) leaving() Target {
 	hook := TCX
 	if t.Hook == CGroup {
@@ -102,7 +102,7 @@ func (t Target) TakesTurns() bool { return t.Leaves && !t.Hook.OfService() && !t
 // IsShadow reports whether the policy is one beside that in force.
 func (t Target) IsShadow() bool { return t.Shadow.RowBytes > 0 }
 
-// Rate is the jiffies a second.
+// Rate returns the jiffies a second.
 func (t Target) Rate() uint64 {
 	if t.HZ == 0 {
 		return 250

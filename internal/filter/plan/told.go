@@ -15,12 +15,12 @@ import (
 // last: eight bytes for each field.
 const traceTold = 8
 
-// TraceAt is where the map "trace" has what the kernel is to tell of a field.
+// TraceAt returns where the map "trace" has what the kernel is to tell of a field.
 func TraceAt(f field.Field) int16 {
 	return int16(traceTold + 8*slices.Index(field.Remembered(), f))
 }
 
-// TraceBytes are those of the map "trace".
+// TraceBytes returns those of the map "trace".
 func TraceBytes() int { return traceTold + 8*len(field.Remembered()) }
 
 // sizeSender is the instructions of asking who sends, without the functions.
@@ -29,7 +29,7 @@ const sizeSender = 40
 // sizeRoute is the instructions of asking for the way back to a source, without the functions.
 const sizeRoute = 20
 
-// Told are the fields that rules of the chain ask and that the kernel tells.
+// Told returns the fields that rules of the chain ask and that the kernel tells.
 func (c *Chain) Told() (all []field.Field) {
 	for f, asks := range c.Asks {
 		if asks && field.Field(f).Info().Kernel != field.NoSide {
@@ -67,7 +67,7 @@ func (c *Chain) asksSender() bool {
 	})
 }
 
-// senderPrice is the time of asking who sends.
+// senderPrice returns the time of asking who sends.
 func (c *Chain) senderPrice() (ns float64) {
 	if c.Asks[field.UID] || c.Asks[field.User] {
 		ns += price.UID
@@ -116,7 +116,7 @@ func (p *planner) enterRoutes() {
 	}
 }
 
-// senderFunctions is how many functions ask who sends.
+// senderFunctions returns how many functions ask who sends.
 func (p *Plan) senderFunctions() int {
 	asks := func(of ...field.Field) int {
 		for _, c := range p.Chains {

@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// asks is what rules ask of memories.
+// asks returns what rules ask of memories.
 func asks(p *policy.Policy, t Target) *state.Use {
 	u := &state.Use{Asks: map[field.Field]bool{}}
 	for _, f := range field.Remembered() {

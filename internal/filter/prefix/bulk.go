@@ -107,7 +107,7 @@ func (g *geometry) placeBulk(at, room int) int {
 	return at + g.bytes
 }
 
-// horizon is the end of what the family's bulk knows.
+// horizon returns the end of what the family's bulk knows.
 func (d *Dynamic) horizon(f *family) *uint64 { return d.mem.U64(f.bulk.head) }
 
 // forget makes programs ask the table.
@@ -118,8 +118,8 @@ func (d *Dynamic) forget() {
 	}
 }
 
-// area is the number of a pair of marks for an address, left-aligned, and the bit of its words, for
-// areas of the size number i.
+// area returns the number of a pair of marks for an address, left-aligned, and the bit of its
+// words, for areas of the size number i.
 func (d *Dynamic) area(f *family, i int, hi uint64) (pair, bit int) {
 	seed := *d.mem.U64(hashtable.AtSeeds + 8*(1+i))
 	top := f.bulk.tops[i]

@@ -43,7 +43,7 @@ func (e *dynamicEmitter) bulk() {
 	e.Label(table)
 }
 
-// top is the register that has the first 64 bits of the address, left-aligned.
+// top returns the register that has the first 64 bits of the address, left-aligned.
 func (e *dynamicEmitter) top() asm.Register {
 	if e.Narrow {
 		return asm.R7

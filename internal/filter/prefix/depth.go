@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Probes is how many tables the emitted code asks for an address of the set's family: it stops at
-// the first that has it. Where the set is straight compares it is how many lie on the way.
+// Probes returns how many tables the emitted code asks for an address of the set's family: it stops
+// at the first that has it. Where the set is straight compares it is how many lie on the way.
 func (s *Static) Probes(a netip.Addr) int {
 	if s.levels == nil {
 		return bits.Len(uint(len(s.bounds)))

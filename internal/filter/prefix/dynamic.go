@@ -62,7 +62,7 @@ func Open(mem []byte, now func() uint64) (*Dynamic, error) {
 
 func (d *Dynamic) families() [2]*family { return [2]*family{&d.v4, &d.v6} }
 
-// of is the family of a table.
+// of returns the family of a table.
 func (d *Dynamic) of(t *hashtable.Table) *family {
 	if t.Narrow {
 		return &d.v4
@@ -82,7 +82,7 @@ func (d *Dynamic) locate(p netip.Prefix) (*family, hashtable.Key) {
 
 func lengthOf(k hashtable.Key) int { return k.Code - 1 }
 
-// prefix is the prefix in a key of the family.
+// prefix returns the prefix in a key of the family.
 func (f *family) prefix(k hashtable.Key) netip.Prefix {
 	if f.Narrow {
 		k.Hi <<= 32
@@ -163,9 +163,9 @@ func (d *Dynamic) Lookup(a netip.Addr) bool {
 	return false
 }
 
-// Probes is how many prefix lengths a look-up tries, each a bucket and sometimes its neighbour:
-// those that the filter names for the address, up to the first with a live entry. Where the bulk
-// knows the answer it is how many of its levels are asked.
+// Probes returns how many prefix lengths a look-up tries, each a bucket and sometimes its
+// neighbour: those that the filter names for the address, up to the first with a live entry. Where
+// the bulk knows the answer it is how many of its levels are asked.
 func (d *Dynamic) Probes(a netip.Addr) (tried int) {
 	if _, levels, known := d.inBulk(a); known {
 		return levels

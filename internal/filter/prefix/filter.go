@@ -35,7 +35,7 @@ func filterBits(max int) int {
 // IPv6's length 0 has none: its count says whether it is in use.
 type lengthSet [2]uint64
 
-// bit is the place of a length in the set.
+// bit returns the place of a length in the set.
 func (f *family) bit(length int) (word int, bit uint64) {
 	top := f.width
 	if f.width == 128 && length <= 64 {
@@ -68,7 +68,7 @@ const (
 
 func (d *Dynamic) word(off, i int) *uint64 { return d.mem.U64(off + 8*i) }
 
-// usedOf is the set of lengths in use as programs see it.
+// usedOf returns the set of lengths in use as programs see it.
 func (d *Dynamic) usedOf(f *family) (s lengthSet) {
 	for w := range f.words {
 		s[w] = atomic.LoadUint64(d.word(f.lengths+lengthsUsed, w))
@@ -76,7 +76,7 @@ func (d *Dynamic) usedOf(f *family) (s lengthSet) {
 	return s
 }
 
-// inUse is the set of lengths in use by their counts.
+// inUse returns the set of lengths in use by their counts.
 func (d *Dynamic) inUse(f *family) (number uint64, s lengthSet) {
 	for length := range f.width + 1 {
 		if *d.mem.U32(f.counts + 4*length) != 0 {
@@ -102,8 +102,8 @@ func (d *Dynamic) use(f *family) {
 // work.
 const few = 4
 
-// wanted is the set of lengths to try for an address, as the emitted code finds it, and whether
-// IPv6's length 0 is one of them.
+// wanted returns the set of lengths to try for an address, as the emitted code finds it, and
+// whether IPv6's length 0 is one of them.
 func (d *Dynamic) wanted(f *family, k hashtable.Key) (s lengthSet, everything bool) {
 	s = d.usedOf(f)
 	if atomic.LoadUint64(d.mem.U64(f.lengths)) > few {
@@ -116,8 +116,8 @@ func (d *Dynamic) wanted(f *family, k hashtable.Key) (s lengthSet, everything bo
 	return s, f.width == 128 && atomic.LoadUint32(d.mem.U32(f.counts)) != 0
 }
 
-// slotOf is the slot of an address, of which the upper half is given; one of the filter's, whatever
-// a foreign writer left as an address.
+// slotOf returns the slot of an address, of which the upper half is given; one of the filter's,
+// whatever a foreign writer left as an address.
 func (d *Dynamic) slotOf(f *family, hi uint64) int {
 	if f.width == 32 {
 		return int(hi >> (32 - f.bits) & (1<<f.bits - 1))
@@ -212,5 +212,5 @@ func (d *Dynamic) buildFilters() {
 // 1998). eBPF has no instruction that finds the lowest bit.
 const lowestMultiplier = 0x03f79d71b4cb0a89
 
-// lowestHash is the index, in the table at offLowest, of a word with one bit.
+// lowestHash returns the index, in the table at offLowest, of a word with one bit.
 func lowestHash(one uint64) int { return int(one * lowestMultiplier >> 58) }

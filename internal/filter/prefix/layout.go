@@ -67,8 +67,8 @@ func kindOf(version uint64, geometry func(room int) geometry) *hashtable.Kind {
 	}
 }
 
-// formatOf is the kind of a set with that room in so many bytes: with a bulk, unless its memory was
-// made by a levee that knew of none.
+// formatOf returns the kind of a set with that room in so many bytes: with a bulk, unless its
+// memory was made by a levee that knew of none.
 func formatOf(room, size int) (*hashtable.Kind, func(room int) geometry) {
 	if HasBulk(room) && size != plainGeometry(room).size {
 		return bulky, geometryOf
@@ -76,7 +76,7 @@ func formatOf(room, size int) (*hashtable.Kind, func(room int) geometry) {
 	return kind, plainGeometry
 }
 
-// lengths are the meaning of the codes from 1 on.
+// lengths returns the meaning of the codes from 1 on.
 func lengths() (out []int) {
 	for n := range 129 {
 		out = append(out, n)
@@ -112,7 +112,7 @@ type geometry struct {
 // program can address.
 func geometryOf(max int) geometry { return layOut(max, HasBulk(max)) }
 
-// plainGeometry is that of a set without a bulk.
+// plainGeometry returns that of a set without a bulk.
 func plainGeometry(max int) geometry { return layOut(max, false) }
 
 func layOut(max int, bulk bool) geometry {

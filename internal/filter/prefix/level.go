@@ -8,7 +8,7 @@ type block struct {
 	bits   uint64
 }
 
-// keyOf is the key of an address in this level.
+// keyOf returns the key of an address in this level.
 func (l *level) keyOf(hi, lo uint64) (uint64, uint64) {
 	if l.wide {
 		return hi, lo >> (128 - l.key())
@@ -16,7 +16,7 @@ func (l *level) keyOf(hi, lo uint64) (uint64, uint64) {
 	return hi >> (64 - l.key()), 0
 }
 
-// indexOf is the bit of the block that stands for an address.
+// indexOf returns the bit of the block that stands for an address.
 func (l *level) indexOf(hi, lo uint64) int {
 	if l.top > 64 {
 		return int(lo >> (128 - l.top) & (1<<l.span - 1))

@@ -25,7 +25,7 @@ func split(a netip.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
-// join is the inverse of split.
+// join returns the inverse of split.
 func join(hi, lo uint64, bits int) netip.Addr {
 	if bits == 32 {
 		var b [4]byte
@@ -58,7 +58,7 @@ func (n network) covers(hi, lo uint64) bool {
 	return hi == n.hi && lo == n.lo
 }
 
-// common is the number of leading bits that two addresses share.
+// common returns the number of leading bits that two addresses share.
 func common(ahi, alo, bhi, blo uint64) int {
 	if x := ahi ^ bhi; x != 0 {
 		return bits.LeadingZeros64(x)
@@ -127,7 +127,7 @@ func bounds(nets []network, width int) []bound {
 	return out
 }
 
-// end is the first address behind the network; there is none behind the last one.
+// end returns the first address behind the network; there is none behind the last one.
 func (n network) end() (bound, bool) {
 	if n.len == 0 {
 		return bound{}, false

@@ -17,7 +17,7 @@ const (
 	tries = 1 << 16 // displacements fit 16 bits
 )
 
-// multiplier is the odd constant by which the seed varies the hash.
+// multiplier returns the odd constant by which the seed varies the hash.
 func multiplier(seed int) uint64 { return mul1 + uint64(seed)*mul3<<1 }
 
 // hash mixes a key. For keys of one word it is a bijection of 64 bits.

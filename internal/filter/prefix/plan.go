@@ -93,7 +93,7 @@ func statistics(nets []network) []*lengthStat {
 	return out
 }
 
-// blocks is how many keys of g bits these networks touch.
+// blocks returns how many keys of g bits these networks touch.
 func (s *lengthStat) blocks(g int) int {
 	if g > s.len {
 		if g-s.len > 26 {
@@ -149,7 +149,7 @@ func (l *level) touched(stats []*lengthStat) int {
 	return n
 }
 
-// candidates are the levels whose longest prefixes have so many bits.
+// candidates returns the levels whose longest prefixes have so many bits.
 func (p *planner) candidates(longest, width int) []level {
 	var out []level
 	set := p.layouts6

@@ -101,7 +101,7 @@ func (d *Dynamic) groups(now uint64) []group {
 	return out
 }
 
-// Cover is the prefix in place of a host; not ok for what is no host.
+// Cover returns the prefix in place of a host; not ok for what is no host.
 func Cover(host netip.Prefix) (_ netip.Prefix, ok bool) {
 	if !host.IsSingleIP() {
 		return netip.Prefix{}, false
@@ -124,7 +124,7 @@ func (f *family) coverOf(k hashtable.Key) (hashtable.Key, bool) {
 	return hashtable.Key{Hi: k.Hi, Code: rollUp6 + 1}, true
 }
 
-// longer is the later of two ends of leases, of which 0 is never.
+// longer returns the later of two ends of leases, of which 0 is never.
 func longer(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
 		return 0

@@ -62,7 +62,7 @@ func build(prefixes []netip.Prefix, width int) *Static {
 	return s
 }
 
-// Bytes is the value of the map; nil if the set needs none. It must not be changed.
+// Bytes returns the value of the map; nil if the set needs none. It must not be changed.
 func (s *Static) Bytes() []byte { return s.data }
 
 // MapSpec describes the map that the emitted code reads: an array with one entry, read-only for
@@ -128,7 +128,7 @@ func (l *level) String() string {
 	return fmt.Sprintf("%s in a perfect hash of %d bitmaps of /%d", lengths, l.blocks, l.top)
 }
 
-// Levels is how many levels are looked into, 0 for compares.
+// Levels returns how many levels are looked into, 0 for compares.
 func (s *Static) Levels() int { return len(s.levels) }
 
 // Instructions of what Emit gives, at most, as the kernel counts them.

@@ -26,10 +26,10 @@ type Time struct {
 	Far  float64 // loads from beyond the second level of cache
 }
 
-// Core is a time of operations, which a neighbour on the core makes longer.
+// Core returns a time of operations, which a neighbour on the core makes longer.
 func Core(ns float64) Time { return Time{Core: ns} }
 
-// Wait is a time of waiting, which he does not.
+// Wait returns a time of waiting, which he does not.
 func Wait(ns float64) Time { return Time{Wait: ns} }
 
 // Overlap is the part of its steps and levels that a packet takes if it is like those before it:
@@ -103,8 +103,8 @@ const (
 	waits = 0.15
 )
 
-// Memory is what a load from so many bytes takes more than one from the first level, if all of them
-// are asked for alike.
+// Memory returns what a load from so many bytes takes more than one from the first level, if all of
+// them are asked for alike.
 func Memory(bytes float64) Time {
 	if bytes <= first {
 		return Time{}
@@ -113,13 +113,13 @@ func Memory(bytes float64) Time {
 	return Time{0, (1 - first/bytes - far) * near, far}
 }
 
-// Plus is both times.
+// Plus returns both times.
 func (t Time) Plus(u Time) Time { return Time{t.Core + u.Core, t.Wait + u.Wait, t.Far + u.Far} }
 
-// Times is n of the time.
+// Times returns n of the time.
 func (t Time) Times(n float64) Time { return Time{t.Core * n, t.Wait * n, t.Far * n} }
 
-// On is the time in ns on a machine.
+// On returns the time in ns on a machine.
 func (t Time) On(m Machine) float64 {
 	return t.Core*m.Step/Default.Step + t.Wait*m.Wait/Default.Wait + t.Far*waits*m.Load
 }

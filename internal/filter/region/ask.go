@@ -87,7 +87,7 @@ func (s *space) askAddress(n *rule, c *ir.Cond) {
 	}
 }
 
-// addressSides are the sides of one address.
+// addressSides returns the sides of one address.
 func (s *space) addressSides(source bool) (high, low int) {
 	if source {
 		high = s.side(side{about: ofSource})
@@ -218,7 +218,7 @@ func (s *space) askBytes(n *rule, c *ir.Cond) {
 	n.wants = append(n.wants, all...)
 }
 
-// innerText is a match of packets within a tunnel, number i in the text of a rule.
+// innerText returns a match of packets within a tunnel, number i in the text of a rule.
 func innerText(text string, i int) string {
 	const word = "inner("
 	for ; i >= 0; i-- {
@@ -239,7 +239,7 @@ func innerText(text string, i int) string {
 	return word + text
 }
 
-// positive is a condition in words, without its negation.
+// positive returns a condition in words, without its negation.
 func positive(c *ir.Cond) string {
 	p := *c
 	p.Not = false

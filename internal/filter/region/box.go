@@ -18,7 +18,7 @@ func (s *space) values(b box, side int) []field.Range {
 	return s.sides[side].domain
 }
 
-// with is the box with other values of a side.
+// with returns the box with other values of a side.
 func (s *space) with(b box, side int, values []field.Range) box {
 	out := make(box, len(s.sides))
 	copy(out, b)
@@ -114,7 +114,7 @@ func (s *space) relateUnion(b box, u *union) (relation, *want) {
 	return u.turned(rel), partial
 }
 
-// turned is a relation of the parts as one of the union.
+// turned returns a relation of the parts as one of the union.
 func (u *union) turned(r relation) relation {
 	if u.not {
 		return all - r
@@ -147,7 +147,7 @@ func (s *space) cut(b box, w *want) (in, out box) {
 		s.with(b, w.side, field.Subtract(had, w.values))
 }
 
-// within is the part of a box for which wants hold; false if there is none.
+// within returns the part of a box for which wants hold; false if there is none.
 func (s *space) within(b box, wants []want) (box, bool) {
 	out := make(box, len(s.sides))
 	copy(out, b)
@@ -181,8 +181,8 @@ type search struct {
 	left int // steps that it may still take
 }
 
-// find is a part of a box for all packets of which the unions hold, and that no rule matches; false
-// if there is none, or if no step is left.
+// find returns a part of a box for all packets of which the unions hold, and that no rule matches;
+// false if there is none, or if no step is left.
 func (s *search) find(b box, unions []union, rules []*rule) (box, bool) {
 	if s.left--; s.left < 0 {
 		return nil, false

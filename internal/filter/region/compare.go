@@ -61,7 +61,7 @@ func Compare(ctx context.Context, a, b *policy.Policy) *Compared {
 	return out
 }
 
-// leaving is what a policy says of what leaves: that all of it passes where it says nothing.
+// leaving returns what a policy says of what leaves: that all of it passes where it says nothing.
 func leaving(p *policy.Policy) *policy.Policy {
 	if p.Out == nil {
 		all := *p
@@ -254,7 +254,7 @@ func (d *Difference) add(more Part) {
 	d.Parts = append(d.Parts, more)
 }
 
-// meeting are the rules that match some of a box; true if one matches all of it.
+// meeting returns the rules that match some of a box; true if one matches all of it.
 func (s *space) meeting(b box, rules []*rule) (some []*rule, covered bool) {
 	for _, r := range rules {
 		switch rel, _ := s.relateRule(b, r); rel {
@@ -292,7 +292,7 @@ func order(s *space, rules []*rule) *ordered {
 	return o
 }
 
-// at is the place of a rule with a key, or -1.
+// at returns the place of a rule with a key, or -1.
 func (o *ordered) at(key string) int {
 	if i, ok := o.places[key]; ok {
 		return i
@@ -310,7 +310,7 @@ func (o *ordered) known(other *ordered) {
 	}
 }
 
-// before are the rules in front of one that match some of what it matches.
+// before returns the rules in front of one that match some of what it matches.
 func (o *ordered) before(s *space, i int) []*rule {
 	if known, ok := o.earlier[i]; ok {
 		return known
@@ -395,7 +395,7 @@ func within(narrow, wide *policy.Limit) bool {
 		float64(n.Amount)*float64(w.Per) <= float64(w.Amount)*float64(n.Per)
 }
 
-// unlimited is what tells rules apart whatever their limits have.
+// unlimited returns what tells rules apart whatever their limits have.
 func (r *rule) unlimited() string {
 	n := *r
 	n.wants = slices.DeleteFunc(slices.Clone(r.wants),
@@ -448,7 +448,7 @@ func (h *hull) meets(o *hull) bool {
 	return true
 }
 
-// result is what was found, in order.
+// result returns what was found, in order.
 func (c *comparison) result() *Compared {
 	out := &Compared{Open: c.open, Cut: c.cut}
 	for _, d := range c.found {

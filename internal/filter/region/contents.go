@@ -21,8 +21,8 @@ type searched struct {
 	find     []bool
 }
 
-// example is a shortest payload in which each search finds something, or finds nothing; false if
-// there is none. It begins with some bytes, of which those that are free may be others. known is
+// example returns a shortest payload in which each search finds something, or finds nothing; false
+// if there is none. It begins with some bytes, of which those that are free may be others. known is
 // false if there were too many states to say.
 func (of *searched) example(begin []byte, free func(at int) bool) (out []byte, found, known bool) {
 	type state struct {
@@ -145,7 +145,7 @@ type run struct {
 	bytes []byte
 }
 
-// runs are the bytes that are asked for as a whole, as far as they lie one behind the other.
+// runs returns the bytes that are asked for as a whole, as far as they lie one behind the other.
 func runs(b *policy.Bytes) (out []run) {
 	for i, mask := range b.Mask {
 		switch {
@@ -177,7 +177,7 @@ func alwaysFound(m *pattern.Machine, bytes []byte) bool {
 	return len(states) == 1 && states[m.Accept]
 }
 
-// without are the packets with bytes in which a search would find something, and finds nothing.
+// without returns the packets with bytes in which a search would find something, and finds nothing.
 func (s *space) without(search int, r run) *rule {
 	out := &rule{wants: []want{{search, single(0)}}}
 	for i, b := range r.bytes {
@@ -187,7 +187,7 @@ func (s *space) without(search int, r run) *rule {
 	return out
 }
 
-// searches are those of which the box says whether they find something.
+// searches returns the searches of which the box says whether they find something.
 func (p *point) searches() (of searched) {
 	for i := range p.sides {
 		c := p.sides[i].cond
@@ -200,8 +200,8 @@ func (p *point) searches() (of searched) {
 	return of
 }
 
-// searchedFor is the payload with what the box has rules search for. Bytes that are free may change
-// for it.
+// searchedFor returns the payload with what the box has rules search for. Bytes that are free may
+// change for it.
 func (p *point) searchedFor(b []byte, free func(at int) bool) []byte {
 	of := p.searches()
 	if len(of.machines) == 0 {
@@ -219,7 +219,7 @@ func (p *point) searchedFor(b []byte, free func(at int) bool) []byte {
 // maxPayload bounds the payload of an example.
 const maxPayload = 1 << 11
 
-// filled is the payload at a length, with bytes behind it that change nothing of what searches
+// filled returns the payload at a length, with bytes behind it that change nothing of what searches
 // find, where there are such: the zeros that packets have there else may be what one searches for.
 func (p *point) filled(b []byte, length int) []byte {
 	of := p.searches()

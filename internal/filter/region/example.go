@@ -44,7 +44,7 @@ type Entry struct {
 	Element policy.Element
 }
 
-// Steps are the example as steps of a test, without what is expected.
+// Steps returns the example as steps of a test, without what is expected.
 func (e *Example) Steps() (out []string) {
 	for _, n := range e.Entries {
 		out = append(out, fmt.Sprintf("set %s has %s", n.Set, n.Element))
@@ -59,7 +59,7 @@ func (e *Example) Steps() (out []string) {
 // its length and payload may not go together.
 const tries = 24
 
-// example is a packet of a box that both policies decide as a difference says, judged by the
+// example returns a packet of a box that both policies decide as a difference says, judged by the
 // oracle; nil if none was found.
 func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference) *Example {
 	slots := [2]int{d.A, d.B}
@@ -105,7 +105,7 @@ func (c *comparison) evaluator(i int, e *Example) *oracle.Evaluator {
 	return c.judges[i]
 }
 
-// judge is what decides the example; false if it is no packet.
+// judge returns what decides the example; false if it is no packet.
 func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok bool) {
 	now := time.Unix(1_700_000_000, 0)
 	o.SetClock(func() time.Time { return now })
@@ -156,7 +156,7 @@ type point struct {
 	rnd   *rand.Rand // nil: the usual values, as far as the box has them
 }
 
-// value is a value of a side, and whether the box asks for it.
+// value returns a value of a side, and whether the box asks for it.
 func (p *point) value(key sideKey, usual uint64) (v uint64, asked bool) {
 	i, ok := p.index[key]
 	if !ok || i >= len(p.box) || p.box[i] == nil {
@@ -195,7 +195,7 @@ var (
 	usualDestination = [2]uint64{0xc6336401, 0x20010db8_00010000}
 )
 
-// addr is an address of the packet, and whether the box asks for it.
+// addr returns an address of the packet, and whether the box asks for it.
 func (p *point) addr(source bool) (netip.Addr, bool) {
 	high, low, usual := ofDestination, ofDestinationLow, usualDestination
 	if source {
@@ -210,7 +210,7 @@ func (p *point) addr(source bool) (netip.Addr, bool) {
 	return p.address(hi, lo), askedHi || askedLo
 }
 
-// examples are the packet with what has to have been before, in the forms in which that may be.
+// examples returns the packet with what has to have been before, in the forms in which that may be.
 func (p *point) examples() []*Example {
 	e := &Example{}
 	entries, ok := p.entries()
@@ -231,8 +231,8 @@ func (p *point) examples() []*Example {
 	return out
 }
 
-// entries are what sets have to hold; false if a box asks for a packet within a tunnel, which is
-// not made.
+// entries returns what sets have to hold; false if a box asks for a packet within a tunnel, which
+// is not made.
 func (p *point) entries() (out []Entry, ok bool) {
 	for i := range p.sides {
 		n := &p.sides[i]
@@ -249,7 +249,7 @@ func (p *point) entries() (out []Entry, ok bool) {
 	return out, true
 }
 
-// element is what a condition asks a set for.
+// element returns what a condition asks a set for.
 func (p *point) element(c *ir.Cond) (e policy.Element) {
 	if c.Names != nil {
 		e.Name = dnsname.Pattern{Name: p.name()}.String()
@@ -280,7 +280,7 @@ const otherProto = 253
 
 var usualPort = map[field.Field]uint64{field.SrcPort: 40000, field.DstPort: 9}
 
-// words are the packet as tests write it.
+// words returns the packet as tests write it.
 func (p *point) words() string {
 	out := p.family()
 	if p.class.Family != ir.NonIP {
@@ -318,7 +318,7 @@ func (p *point) words() string {
 	return strings.Join(slices.Concat(out, p.rest(), p.wayBack(), p.sender()), " ")
 }
 
-// wayBack are the words for what the kernel tells of routes.
+// wayBack returns the words for what the kernel tells of routes.
 func (p *point) wayBack() []string {
 	strict, asked := p.number(field.StrictPath, 0)
 	loose, asks := p.number(field.LoosePath, 1)
@@ -335,7 +335,7 @@ func (p *point) wayBack() []string {
 
 const ackFlag = 0x10
 
-// family are the words for what the class says.
+// family returns the words for what the class says.
 func (p *point) family() (out []string) {
 	switch p.class.Family {
 	case ir.NonIP:
@@ -356,7 +356,7 @@ func (p *point) family() (out []string) {
 	return append(out, "proto "+fmt.Sprint(v))
 }
 
-// transport is the word for that of the class.
+// transport returns the word for that of the class.
 func (p *point) transport() string {
 	if p.class.Transport == ir.ICMP && p.class.Family == ir.IPv6 {
 		return "icmp6"
@@ -365,7 +365,7 @@ func (p *point) transport() string {
 		ir.SCTP: "sctp", ir.DCCP: "dccp", ir.ICMP: "icmp"}[p.class.Transport]
 }
 
-// rest are the words for length, tags, Ethernet, fragments and payload.
+// rest returns the words for length, tags, Ethernet, fragments and payload.
 func (p *point) rest() (out []string) {
 	bytes := p.bytes()
 	if v, asked := p.number(field.Len, p.minLen()+uint64(len(bytes))); asked {
@@ -411,7 +411,7 @@ func (p *point) later() bool {
 	return v == 1 && p.class.Fragment && p.class.Transport == ir.Other
 }
 
-// bytes are the payload, as long as the box asks for it.
+// bytes returns the payload, as long as the box asks for it.
 func (p *point) bytes() (out []byte) {
 	if p.later() {
 		out = make([]byte, laterBytes)

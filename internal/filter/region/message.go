@@ -17,7 +17,7 @@ const (
 	noHeader // the payload is too short
 )
 
-// messageField is the field of whose side a condition on DNS messages asks for values.
+// messageField returns the field of whose side a condition on DNS messages asks for values.
 func messageField(f field.Field) field.Field {
 	if f == field.DNSResponse {
 		return field.DNSQuery
@@ -25,8 +25,8 @@ func messageField(f field.Field) field.Field {
 	return f
 }
 
-// messageDomain are the values that a field of a DNS message has, and one for messages that lack
-// it.
+// messageDomain returns the values that a field of a DNS message has, and one for messages that
+// lack it.
 func messageDomain(f field.Field) []field.Range {
 	switch f {
 	case field.DNSQuery:
@@ -37,7 +37,7 @@ func messageDomain(f field.Field) []field.Range {
 	return []field.Range{{Hi: lacking(f)}}
 }
 
-// lacking is the value of a field of messages that lack it.
+// lacking returns the value of a field of messages that lack it.
 func lacking(f field.Field) uint64 {
 	if f == field.DNSQuery {
 		return noHeader
@@ -213,7 +213,7 @@ func (s *space) names() {
 // below is a label that no list has.
 const below = "\x0alevee-diff"
 
-// namesOf are names of a list: each that stands there for itself, and one below each.
+// namesOf returns names of a list: each that stands there for itself, and one below each.
 func namesOf(l *policy.NameList) (out []dnsname.Name) {
 	for _, p := range l.Patterns {
 		if !p.Below {
@@ -236,8 +236,8 @@ func holds(l *policy.NameList, n dnsname.Name) bool {
 	})
 }
 
-// query is the payload with the DNS message that the box asks for, if it asks for one, as far as it
-// does not ask for other bytes.
+// query returns the payload with the DNS message that the box asks for, if it asks for one, as far
+// as it does not ask for other bytes.
 func (p *point) query(b []byte) (out []byte, is bool) {
 	asked := false
 	get := func(f field.Field, usual uint64) uint64 {
@@ -296,7 +296,7 @@ func (p *point) free(at int) bool {
 		(at < 2 || at == 3 || at >= 6 && at < 12 && size == lacking(field.DNSSize))
 }
 
-// byteValues are what the box lets a byte of the payload be.
+// byteValues returns what the box lets a byte of the payload be.
 func (p *point) byteValues(at int) []field.Range {
 	if i, ok := p.index[sideKey{about: ofByte, at: at}]; ok {
 		return p.values(p.box, i)
@@ -304,8 +304,8 @@ func (p *point) byteValues(at int) []field.Range {
 	return []field.Range{{Hi: noByte}}
 }
 
-// name is a name that is in the lists that the box asks for, and in no other as far as there is
-// one.
+// name returns a name that is in the lists that the box asks for, and in no other as far as there
+// is one.
 func (p *point) name() dnsname.Name {
 	var in, out []*policy.NameList
 	for i := range p.sides {

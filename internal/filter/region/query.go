@@ -233,7 +233,7 @@ func (w *walk) note(s *space, r *rule, asked *rule, of Sources, boxes []box) {
 	}
 }
 
-// withoutAsked is a box without the sides that hold all values of the question.
+// withoutAsked returns a box without the sides that hold all values of the question.
 func (s *space) withoutAsked(b box, asked *rule) box {
 	out := slices.Clone(b)
 	for _, w := range asked.wants {
@@ -244,7 +244,8 @@ func (s *space) withoutAsked(b box, asked *rule) box {
 	return out
 }
 
-// merged are the packets of disjoint boxes in fewer boxes: those that differ in one side are one.
+// merged returns the packets of disjoint boxes in fewer boxes: those that differ in one side are
+// one.
 func (s *space) merged(boxes []box) []box {
 	for side := range s.sides {
 		at := map[string]int{}

@@ -81,7 +81,7 @@ func ruleOf(p *policy.Policy, slot int) ToldRule {
 	return out
 }
 
-// verdict is what a test expects of a packet of which that becomes.
+// verdict returns what a test expects of a packet of which that becomes.
 func (o Outcome) verdict() string {
 	switch {
 	case o == Drop || o == Answer:
@@ -92,7 +92,7 @@ func (o Outcome) verdict() string {
 	return "pass"
 }
 
-// kind are the classes and tags in words.
+// kind returns the classes and tags in words.
 func (p *Part) kind() string {
 	text := kindsOf(p.Classes)
 	if len(p.Tags) == 0 || len(p.Tags) == 3 {
@@ -140,7 +140,7 @@ func (t *Told) Print(w io.Writer, most int) {
 	}
 }
 
-// Short is the line that says how much was found.
+// Short returns the line that says how much was found.
 func (t *Told) Short() string {
 	switch n := len(t.Differences); {
 	case t.Cut:
@@ -180,7 +180,7 @@ func (r *ToldRule) line() string {
 	return r.Where + "  " + r.Text
 }
 
-// Lines are the first differences, a line each.
+// Lines returns the first differences, a line each.
 func (t *Told) Lines(most int) (out []string) {
 	for i := range t.Differences[:min(most, len(t.Differences))] {
 		d := &t.Differences[i]

@@ -77,5 +77,5 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 // plain says that nothing has to have been before the packet.
 func (e *Example) plain() bool { return e != nil && len(e.Entries)+len(e.Before) == 0 }
 
-// ClassWords are the packets of a class in words: "IPv4 whole TCP".
+// ClassWords returns the packets of a class in words: "IPv4 whole TCP".
 func ClassWords(c ir.Class) string { return kindsOf([]ir.Class{c}) }

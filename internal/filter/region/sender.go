@@ -21,7 +21,7 @@ func isSender(f field.Field) bool {
 var senderFields = [...]field.Field{field.UID, field.GID, field.User, field.Group, field.Service,
 	field.Container}
 
-// named are the names of all policies, each once.
+// named returns the names of all policies, each once.
 func named(of []*policy.Policy) (all policy.Senders) {
 	for _, p := range of {
 		for _, f := range senderFields {
@@ -39,8 +39,8 @@ func named(of []*policy.Policy) (all policy.Senders) {
 	return all
 }
 
-// renamed are the values of a field for the names of the space where they stood for those of the
-// policy that asks. Whom it does not name is nobody to it.
+// renamed returns the values of a field for the names of the space where they stood for those of
+// the policy that asks. Whom it does not name is nobody to it.
 func (s *space) renamed(f field.Field, values []field.Range) []field.Range {
 	list := s.whom.Of(f)
 	if list == nil {
@@ -120,7 +120,7 @@ func (s *space) senderWords(f field.Field, values []field.Range) string {
 	return f.Word() + " " + text
 }
 
-// nameWords are the names that values stand for, or those that they do not.
+// nameWords returns the names that values stand for, or those that they do not.
 func (s *space) nameWords(f field.Field, values []field.Range) string {
 	var in, out []string
 	if list := s.whom.Of(f); list != nil {
@@ -149,8 +149,8 @@ func (s *space) nameWords(f field.Field, values []field.Range) string {
 	return "not " + list(out)
 }
 
-// sender are the words for who sends the packet, as far as the box asks for it. A packet that names
-// nobody is of this machine, and of nobody that rules name.
+// sender returns the words for who sends the packet, as far as the box asks for it. A packet that
+// names nobody is of this machine, and of nobody that rules name.
 func (p *point) sender() (out []string) {
 	nobody := false
 	for _, f := range senderFields {

@@ -93,7 +93,7 @@ func newSpace(c ir.Class, tags int, of ...*policy.Policy) *space {
 	return s
 }
 
-// side is the number of a side, which is new if nobody has asked for it.
+// side returns the number of a side, which is new if nobody has asked for it.
 func (s *space) side(n side) int {
 	key := sideKey{n.about, n.field, n.at, n.name}
 	if i, ok := s.index[key]; ok {
@@ -199,8 +199,8 @@ var (
 	answers6 = []field.Range{{Lo: 1 << 8, Hi: 5<<8 - 1}, {Lo: 129 << 8, Hi: 130<<8 - 1}}
 )
 
-// minLen is how long a well-formed packet of the class is at least, with a header of IP that has no
-// options. Later fragments and what is not IP have no header behind that.
+// minLen returns how long a well-formed packet of the class is at least, with a header of IP that
+// has no options. Later fragments and what is not IP have no header behind that.
 func (s *space) minLen() uint64 {
 	least := map[ir.Family]uint64{ir.IPv4: 20, ir.IPv6: 40}[s.class.Family]
 	if s.class.Fragment && s.class.Family == ir.IPv6 {
@@ -210,7 +210,7 @@ func (s *space) minLen() uint64 {
 		ir.DCCP: 12, ir.ICMP: 8}[s.class.Transport]
 }
 
-// number is the side of a numeric field. The lower halves of addresses are fields, too.
+// number returns the side of a numeric field. The lower halves of addresses are fields, too.
 func (s *space) number(f field.Field) int {
 	switch f {
 	case field.SrcSuffix:
@@ -300,8 +300,8 @@ func (s *space) hide(n *rule, of *policy.Rule) {
 	}
 }
 
-// outcome is what a rule does to packets for which its conditions hold, as a rule without them;
-// false if it decides none of the space.
+// outcome returns what a rule does to packets for which its conditions hold, as a rule without
+// them; false if it decides none of the space.
 func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 	n := &rule{slot: r.Slot, outcome: Drop}
 	for _, e := range r.Action.Effects {
@@ -348,12 +348,12 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 	return n, r.Action.Decides()
 }
 
-// redirected is the outcome of a rule that hands packets to a ring.
+// redirected returns the outcome of a rule that hands packets to a ring.
 func redirected(to *policy.Ring) Outcome {
 	return Outcome(fmt.Sprintf("%s to ring %q else %s", action.Redirect, to.Name, to.Else))
 }
 
-// unlabelled is the text of a rule without its label.
+// unlabelled returns the text of a rule without its label.
 func unlabelled(r *policy.Rule) string {
 	return strings.TrimSuffix(r.Text, fmt.Sprintf(" as %q", r.Label))
 }
@@ -375,7 +375,7 @@ func (s *space) unknown(n *rule, name string, c *ir.Cond) {
 
 func single(v uint64) []field.Range { return []field.Range{{Lo: v, Hi: v}} }
 
-// masked are the flags of which some have values, or others than those.
+// masked returns the flags of which some have values, or others than those.
 func masked(mask, value uint8, not bool) (out []field.Range) {
 	for v := range uint64(256) {
 		if (uint8(v)&mask == value) != not {
@@ -385,7 +385,7 @@ func masked(mask, value uint8, not bool) (out []field.Range) {
 	return field.Join(out)
 }
 
-// text is what tells rules apart, but for their slots.
+// text returns what tells rules apart, but for their slots.
 func (r *rule) text() string {
 	wants := slices.Clone(r.wants)
 	slices.SortStableFunc(wants, func(a, b want) int { return a.side - b.side })

@@ -15,8 +15,8 @@ import (
 // shown is how many elements of a list are written out.
 const shown = 4
 
-// words are what is asked of the packets of a box for which the unions hold, about as the language
-// says it, and what has to be so that only run time knows.
+// words returns what is asked of the packets of a box for which the unions hold, about as the
+// language says it, and what has to be so that only run time knows.
 func (s *space) words(b box, unions []union) (text string, unknown []string) {
 	var out, state []string
 	add := func(words string) {
@@ -71,7 +71,7 @@ func (n *side) unknownWords(values []field.Range) string {
 	return n.name
 }
 
-// unionWords are a union's first parts in words.
+// unionWords returns a union's first parts in words.
 func (s *space) unionWords(u union) string {
 	var parts []string
 	for i, p := range u.parts {
@@ -91,7 +91,7 @@ func (s *space) unionWords(u union) string {
 	return text
 }
 
-// addressWords are the addresses of a box, "" if it has all.
+// addressWords returns the addresses of a box, "" if it has all.
 func (s *space) addressWords(b box, word string, source bool) string {
 	upper, low := ofDestination, ofDestinationLow
 	if source {
@@ -119,7 +119,8 @@ func (s *space) addressWords(b box, word string, source bool) string {
 		rangesWords(lower, "%#x")
 }
 
-// prefixes are the addresses of a side's values, all of them; of IPv6 the values are upper halves.
+// prefixes returns the addresses of a side's values, all of them; of IPv6 the values are upper
+// halves.
 func (s *space) prefixes(values []field.Range) (out []netip.Prefix) {
 	width := 64
 	if s.class.Family == ir.IPv4 {
@@ -191,7 +192,7 @@ func listed(ps []netip.Prefix) string {
 	return "{ " + strings.Join(words, ", ") + " }"
 }
 
-// bare is a prefix, or an address without its length.
+// bare returns a prefix, or an address without its length.
 func bare(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -311,7 +312,7 @@ func kindsOf(classes []ir.Class) string {
 // every is what transports says of all.
 const every = "all"
 
-// transports are the transports of one family in words.
+// transports returns the transports of one family in words.
 func transports(has map[ir.Class]bool, f ir.Family) string {
 	var of []string
 	all := true
@@ -335,7 +336,7 @@ func transports(has map[ir.Class]bool, f ir.Family) string {
 	return strings.Join(of, ", ")
 }
 
-// messageWords are what is asked of a field of DNS messages.
+// messageWords returns what is asked of a field of DNS messages.
 func messageWords(f field.Field, values []field.Range) string {
 	switch f {
 	case field.DNSQuery:
@@ -367,7 +368,7 @@ func messageWords(f field.Field, values []field.Range) string {
 	return text
 }
 
-// hidden are the words for what is so of the packets of a box and of no packet that a test can
+// hidden returns the words for what is so of the packets of a box and of no packet that a test can
 // show, beyond what is asked of them anyway.
 func (s *space) hidden(asked, b box) (out []string) {
 	for _, r := range s.unsaid {

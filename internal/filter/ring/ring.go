@@ -27,13 +27,13 @@ const Queues = 1024
 // SocketBytes is how long an entry of the map of sockets is.
 const SocketBytes = 4
 
-// SocketsMap is the name of the map of a ring's sockets.
+// SocketsMap returns the name of the map of a ring's sockets.
 func SocketsMap(ring string) string { return "ring_" + ring }
 
-// CountsMap is the name of the map in which programs count.
+// CountsMap returns the name of the map in which programs count.
 func CountsMap(ring string) string { return "ringcounts_" + ring }
 
-// ReadersMap is the name of the map in which readers count.
+// ReadersMap returns the name of the map in which readers count.
 func ReadersMap(ring string) string { return "ringreaders_" + ring }
 
 // SocketsSpec describes the map of a ring's sockets.
@@ -50,7 +50,7 @@ const (
 	bypassed   = 8
 )
 
-// CountsBytes is the size of the rows of so many CPUs, a power of two.
+// CountsBytes returns the size of the rows of so many CPUs, a power of two.
 func CountsBytes(cpus int) int { return cpus << rowLog }
 
 // ReadersBytes is the size of what readers count, a reader.Tally.
@@ -59,8 +59,8 @@ const ReadersBytes = reader.TallyBytes
 // MaxInstructions is how many instructions the function of a ring has, at most.
 const MaxInstructions = 40
 
-// Label is the function of the ring of an index. It is given the context, an xdp_md. It returns
-// Redirected, or 0 where nobody reads the queue: the packet is where it was then.
+// Label returns the function of the ring of an index. It is given the context, an xdp_md. It
+// returns Redirected, or 0 where nobody reads the queue: the packet is where it was then.
 func Label(i int) string { return fmt.Sprintf("ring_%d", i) }
 
 // Redirected is what the function returns for a packet that the program has to return this code of:
@@ -125,7 +125,7 @@ func ReadCounts(memory []byte) (c Counts) {
 	return c
 }
 
-// ReadReceived is what readers have got, of a memory in which they count.
+// ReadReceived returns what readers have got, of a memory in which they count.
 func ReadReceived(memory []byte) uint64 {
 	return atomic.LoadUint64(&(*reader.Tally)(unsafe.Pointer(&memory[0])).Received)
 }

@@ -47,7 +47,7 @@ type Ways struct {
 	Tagged   map[int]int // by the id of the VLAN
 }
 
-// Bytes are the contents of the map.
+// Bytes returns the contents of the map.
 func (w *Ways) Bytes() []byte {
 	out := routeRouteWays{From: uint32(w.From), Own: uint32(w.Own)}
 	for i, index := range w.Untagged[:min(len(w.Untagged), most)] {

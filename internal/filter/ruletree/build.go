@@ -117,8 +117,8 @@ func (b *builder) behind(g region, aside []int32, then after, at position) after
 	return after{d, first, steps}
 }
 
-// child is the region of the children from k up to end. Where packets from outside the block come
-// to it too its cut stays aligned, so that a block within it is no larger than the region that
+// child returns the region of the children from k up to end. Where packets from outside the block
+// come to it too its cut stays aligned, so that a block within it is no larger than the region that
 // rules of theirs fill.
 func (g region) child(w window, k, end int) region {
 	f := w.field

@@ -21,9 +21,9 @@ func (w *window) span(i interval) span {
 		uint16((min(i.hi, last) - w.base) >> w.shift)}
 }
 
-// block is the smallest aligned block that holds the rules which do not fill the region; where it
-// would reach beyond the region, one that holds the region. So a child that a packet from outside
-// the block comes to has all rules that fill the region.
+// block returns the smallest aligned block that holds the rules which do not fill the region; where
+// it would reach beyond the region, one that holds the region. So a child that a packet from
+// outside the block comes to has all rules that fill the region.
 func (s *ruleSet) block(g *region, rules []int32, f int) (base uint64, size int, ok bool) {
 	cut := g.cut[f]
 	lo, hi := uint64(math.MaxUint64), uint64(0)
@@ -43,7 +43,7 @@ func (s *ruleSet) block(g *region, rules []int32, f int) (base uint64, size int,
 	return aligned(lo, hi).lo, size, true
 }
 
-// aligned is the smallest aligned block that holds an interval.
+// aligned returns the smallest aligned block that holds an interval.
 func aligned(lo, hi uint64) interval {
 	mask := uint64(1)<<bits.Len64(lo^hi) - 1
 	return interval{lo &^ mask, hi | mask}
@@ -99,7 +99,7 @@ func (c *costs) expected(n int) float64 {
 	return leafCost + entryCost*small/2 + c.level/4*levels(n)
 }
 
-// levels is the binary logarithm of a quarter.
+// levels returns the binary logarithm of a quarter.
 func levels(n int) float64 {
 	if n < len(logarithms) {
 		return logarithms[n]

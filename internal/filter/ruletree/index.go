@@ -44,7 +44,7 @@ func (x *index) put(at int, hash, number uint32) {
 	}
 }
 
-// hashOf is the same for the same words, in every process.
+// hashOf returns the same for the same words, in every process.
 func hashOf(words []uint64) uint32 {
 	h := uint64(0)
 	for _, v := range words {

@@ -72,8 +72,8 @@ const (
 
 func isLeaf(d uint64) bool { return d>>62 == leafKind>>62 }
 
-// key is where a field lies in the keys of a packet, for a width of addresses: the number of the
-// key, by how many bits it is shifted there, and how many it has.
+// key returns where a field lies in the keys of a packet, for a width of addresses: the number of
+// the key, by how many bits it is shifted there, and how many it has.
 func key(width, field int) (code, shift, bits int) {
 	if width == 32 {
 		return [...]int{src: 0, dst: 0, port0: 1, port1: 1}[field],
@@ -85,10 +85,10 @@ func key(width, field int) (code, shift, bits int) {
 		[...]int{src: 64, srcLo: 64, dst: 64, dstLo: 64, port0: 16, port1: 16}[field]
 }
 
-// portCode is the number of the key of ports.
+// portCode returns the number of the key of ports.
 func portCode(width int) int { code, _, _ := key(width, port1); return code }
 
-// open is the gate that all pass: the ports have no bits beyond 32.
+// open returns the gate that all pass: the ports have no bits beyond 32.
 func open(width int) uint64 { return uint64(portCode(width))<<codeShift | 32<<bitsShift }
 
 func entryWords(width int) int {
@@ -98,7 +98,7 @@ func entryWords(width int) int {
 	return entry6
 }
 
-// room is how many words the emitted code may read from the first entry of a leaf: so many are
+// room returns how many words the emitted code may read from the first entry of a leaf: so many are
 // behind the last, so that its bounds check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
@@ -137,7 +137,7 @@ func node(width, first int, w window) uint64 {
 	return d
 }
 
-// maxBitsOf is the most bits that the index of a node on a field has.
+// maxBitsOf returns the most bits that the index of a node on a field has.
 func maxBitsOf(field int) int {
 	if field == port0 || field == port1 {
 		return maxBits - 1
@@ -145,8 +145,8 @@ func maxBitsOf(field int) int {
 	return maxBits
 }
 
-// gate is the eight bits that all rules have in common and of which the region leaves most open, as
-// a part of a leaf's descriptor.
+// gate returns the eight bits that all rules have in common and of which the region leaves most
+// open, as a part of a leaf's descriptor.
 func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 	best, most := open(s.width), 0
 	for f := 0; f < s.fields && most < 8; f++ {
@@ -171,7 +171,7 @@ func (s *ruleSet) gate(g *region, rules []int32) uint64 {
 	return best
 }
 
-// keyBits is how many bits of a key are not always 0.
+// keyBits returns how many bits of a key are not always 0.
 func keyBits(width, code int) int {
 	if code == portCode(width) {
 		return 32
@@ -262,7 +262,7 @@ type pairs struct {
 	numbers map[uint64]int
 }
 
-// number is that of a word, which becomes one of them.
+// number returns the number of a word, which becomes one of them.
 func (p *pairs) number(ports uint64) int {
 	n, ok := p.numbers[ports]
 	if !ok {
@@ -279,7 +279,8 @@ type Packet struct {
 	Ports                      [2]uint16
 }
 
-// Lookup is the reference for the emitted code: the lowest result of the boxes that match, or 0.
+// Lookup returns the reference for the emitted code: the lowest result of the boxes that match, or
+// 0.
 func (t *Table) Lookup(p Packet) uint32 {
 	best := none
 	for i, tr := range t.trees {
@@ -290,7 +291,7 @@ func (t *Table) Lookup(p Packet) uint32 {
 	return uint32(best >> needBits)
 }
 
-// keys are the bytes that trees compare.
+// keys returns the bytes that trees compare.
 func (q *Packet) keys(width int) (k [keys6]uint64) {
 	ports := uint64(q.Ports[0])<<16 | uint64(q.Ports[1])
 	if width == 32 {
@@ -299,7 +300,7 @@ func (q *Packet) keys(width int) (k [keys6]uint64) {
 	return [keys6]uint64{q.SrcHi, q.SrcLo, q.DstHi, q.DstLo, ports}
 }
 
-// mask is that of a node.
+// mask returns the mask of a node.
 func (p *Pool) mask(d uint64) uint64 {
 	if p.bits == 32 && d&portKind != 0 {
 		d &^= leafKind
@@ -307,7 +308,7 @@ func (p *Pool) mask(d uint64) uint64 {
 	return d >> maskShift
 }
 
-// child is the place of the child of a node that a packet with these keys reaches.
+// child returns the place of the child of a node that a packet with these keys reaches.
 func (p *Pool) child(d uint64, keys *[keys6]uint64) int {
 	return int(uint64(uint32(d)) + keys[d>>codeShift&codeMask]>>(d>>bitsShift&bitsMask)&p.mask(d))
 }

@@ -11,7 +11,7 @@ const (
 	allNeeds   = 1<<needBits - 1
 )
 
-// needOf is the bit of a tree of the table; the first is walked by all.
+// needOf returns the bit of a tree of the table; the first is walked by all.
 func needOf(tree int) uint64 { return 1 << tree }
 
 const _ = uint(needBits - maxTrees)
@@ -87,7 +87,7 @@ func (s *search) from(d uint64) bool {
 	return false
 }
 
-// fieldOf is the field that a node divides, and by how many bits it is shifted.
+// fieldOf returns the field that a node divides, and by how many bits it is shifted.
 func fieldOf(width int, d uint64) (field, shift int) {
 	code, by := int(d>>codeShift&codeMask), int(d>>bitsShift&bitsMask)
 	switch {
@@ -135,7 +135,7 @@ func (p *Pool) meets(entry int, rule []uint64) bool {
 	return true
 }
 
-// needs is what a rule needs in a leaf in front of what follows that.
+// needs returns what a rule needs in a leaf in front of what follows that.
 func (b *builder) needs(rule int32, then after) uint64 {
 	const asked = 1 << 7
 	if b.later[rule] == 0 {

@@ -48,7 +48,7 @@ func newRuleSet(width, n int) *ruleSet {
 	return s
 }
 
-// stride is how many words the bounds of a rule are.
+// stride returns how many words the bounds of a rule are.
 func (s *ruleSet) stride() int { return 2 * s.fields }
 
 func (s *ruleSet) len() int { return len(s.results) }
@@ -65,7 +65,7 @@ func (s *ruleSet) field(rule int32, f int) interval {
 	return interval{s.bounds[at], s.bounds[at+1]}
 }
 
-// result is what a match answers; the lower wins.
+// result returns what a match answers; the lower wins.
 func (s *ruleSet) result(rule int32) uint64 { return uint64(s.results[rule]) }
 
 func (s *ruleSet) add(b *Box) {
@@ -83,7 +83,7 @@ func (s *ruleSet) add(b *Box) {
 	s.results = append(s.results, b.Result)
 }
 
-// upper is the range of a prefix in the address, or in its upper half.
+// upper returns the range of a prefix in the address, or in its upper half.
 func upper(p netip.Prefix) interval {
 	if p.Addr().Is4() {
 		a := p.Addr().As4()
@@ -98,7 +98,7 @@ func upper(p netip.Prefix) interval {
 	return interval{lo, lo | (math.MaxUint64 >> p.Bits())}
 }
 
-// lower is the range of a prefix in the lower half of an IPv6 address.
+// lower returns the range of a prefix in the lower half of an IPv6 address.
 func lower(p netip.Prefix) interval {
 	a := p.Addr().As16()
 	lo := binary.BigEndian.Uint64(a[8:])

@@ -213,11 +213,11 @@ func (p *Pool) build(rules *ruleSet, groups [][]int32, copies float64) *Table {
 	return t
 }
 
-// Trees is how many trees the table begins with.
+// Trees returns how many trees the table begins with.
 func (t *Table) Trees() int { return len(t.trees) }
 
-// Bytes is how much the table added to the pool: what earlier ones have and it shares, or had left,
-// is not in it.
+// Bytes returns how much the table added to the pool: what earlier ones have and it shares, or had
+// left, is not in it.
 func (t *Table) Bytes() int { return 8 * t.stats.words }
 
 // Kind says what was built.
@@ -226,7 +226,7 @@ func (t *Table) Kind() string {
 		len(t.trees), t.stats.steps, t.stats.aside, t.stats.entries)
 }
 
-// Size is how many bytes Put writes.
+// Size returns how many bytes Put writes.
 func (p *Pool) Size() int { return 8 * (p.words.n + p.room()) }
 
 // Put writes the value of the map that the function reads, or a part of the value of one that holds
@@ -236,8 +236,8 @@ func (p *Pool) Put(value []byte) {
 	clear(value[8*p.words.n : p.Size()])
 }
 
-// PortsSize is how many bytes PutPorts writes, 0 if the function reads none of them. There are as
-// many as a mask of numbers of pairs lets through, so that an entry need not be asked for its
+// PortsSize returns how many bytes PutPorts writes, 0 if the function reads none of them. There are
+// as many as a mask of numbers of pairs lets through, so that an entry need not be asked for its
 // bounds.
 func (p *Pool) PortsSize() int {
 	if len(p.pairs.words) == 0 {
@@ -246,7 +246,7 @@ func (p *Pool) PortsSize() int {
 	return wordBytes * (int(pairMask(len(p.pairs.words))) + 1)
 }
 
-// pairMask is a mask of numbers below n.
+// pairMask returns a mask of numbers below n.
 func pairMask(n int) int32 { return 1<<bits.Len(uint(n-1)) - 1 }
 
 // PutPorts writes the ports that entries refer to, as Put writes the trees: PortsSize bytes.

@@ -31,16 +31,17 @@ const (
 	linesBytes = 1 << 10
 )
 
-// Least is the time of a packet like those before it.
+// Least returns the time of a packet like those before it.
 func (w *Walks) Least() price.Time { return w.walks(price.Overlap) }
 
-// walks is the time of walking, of which a packet waits for such a part of its steps.
+// walks returns the time of walking, of which a packet waits for such a part of its steps.
 func (w *Walks) walks(part float64) price.Time {
 	return price.Wait(part * (w.Steps*price.Step + w.Leaves*price.Leaf)).Plus(
 		price.Core(w.Entries*price.Entry + w.Calls*price.Walk + w.Rounds*price.Round))
 }
 
-// Time is that of a packet in no order, where all that such packets ask for has so many bytes.
+// Time returns the time of a packet in no order, where all that such packets ask for has so many
+// bytes.
 func (w *Walks) Time(bytes int) price.Time {
 	t := w.walks(1).Plus(price.Wait(w.Surprises * price.Surprise))
 	for k, n := range w.Loads {
@@ -151,8 +152,8 @@ func address(r *rand.Rand, p netip.Prefix) (hi, lo uint64) {
 	return within(r, upper(p)), within(r, lower(p))
 }
 
-// within is a number of an interval: its first, its last, or any. Corners of all addresses, or of a
-// large part of them, are no hosts.
+// within returns a number of an interval: its first, its last, or any. Corners of all addresses, or
+// of a large part of them, are no hosts.
 func within(r *rand.Rand, i interval) uint64 {
 	n := i.hi - i.lo + 1
 	if n == 0 {
@@ -312,7 +313,7 @@ func addressesAgree(e []uint64, q *Packet) bool {
 	return true
 }
 
-// average is what one of n packets does. A branch surprises where it goes the rarer way.
+// average returns what one of n packets does. A branch surprises where it goes the rarer way.
 func (s *sampler) average(n int) (w Walks) {
 	w.add(&s.Walks, 1/float64(n))
 	for _, walks := range s.sites {

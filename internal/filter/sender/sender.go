@@ -98,7 +98,7 @@ func (m Memory) memory() *whoSenderMemory {
 	return (*whoSenderMemory)(unsafe.Pointer(unsafe.SliceData(m[:Bytes])))
 }
 
-// escape is the name of a unit as systemd gives it to a cgroup: what could be a file of the
+// escape returns the name of a unit as systemd gives it to a cgroup: what could be a file of the
 // kernel's there begins with a _ (cg_escape of systemd's src/basic/cgroup-util.c).
 func escape(unit string) string {
 	controller, _, _ := strings.Cut(unit, ".")

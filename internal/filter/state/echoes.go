@@ -109,7 +109,7 @@ type Echo struct {
 // fewValues is of how many values given a tenth has to be different.
 const fewValues = 100
 
-// String is what a memory tells of a statement, and what is wrong with it.
+// String returns what a memory tells of a statement, and what is wrong with it.
 func (e *Echo) String() string {
 	values := fmt.Sprint(e.Values)
 	if e.Values >= echo.MostValues {

@@ -32,7 +32,7 @@ func (e *NoMemory) What() string {
 		"machine, %s", e.Asked, bytes(e.Takes), bytes(int(e.Memory)))
 }
 
-// Do is what to do about it.
+// Do returns what to do about it.
 func (e *NoMemory) Do() string { return fmt.Sprintf("write at most connections max %d", e.Most) }
 
 // Fit sets the room of greylists and connections. asked is the policy's `connections max`, 0
@@ -60,7 +60,7 @@ func (u *Use) Fit(asked int, memory uint64) error {
 	return nil
 }
 
-// greylists is what the memory of greylists takes.
+// greylists returns what the memory of greylists takes.
 func (u *Use) greylists() int {
 	if !u.Keeps(HoldsGreylist) {
 		return 0
@@ -68,7 +68,7 @@ func (u *Use) greylists() int {
 	return u.Strangers.Bytes()
 }
 
-// Bytes is what all memories take.
+// Bytes returns what all memories take.
 func (u *Use) Bytes() (n int) {
 	for _, r := range u.In() {
 		for _, m := range r.Maps(u) {

@@ -96,8 +96,8 @@ var limits = Row{
 	},
 }
 
-// holds is what the memory of a limit holds: programs of another geometry, unit of time, burst or
-// price read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
+// holds returns what the memory of a limit holds: programs of another geometry, unit of time, burst
+// or price read it otherwise, and get what was spent in a memory of their own (limit.Carrier).
 func (l *Limit) holds() Identity {
 	return Identity{What: HoldsLimit, Name: l.ID,
 		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}

@@ -55,7 +55,7 @@ type Sample struct {
 // number is a type of counts.
 type number interface{ ~int | ~uint64 }
 
-// gauge is a value that goes up and down.
+// gauge returns a value that goes up and down.
 func gauge[S any, N number](metric, unit, help string, from func(*Memories) *S,
 	of func(*S) N) Value {
 	return Value{Metric: metric, Unit: unit, Help: help, Of: func(m *Memories) []Sample {
@@ -75,7 +75,7 @@ func counter[S any, N number](metric, unit, help string, from func(*Memories) *S
 	return v
 }
 
-// ofLimits is a value that each limit has.
+// ofLimits returns a value that each limit has.
 func ofLimits[N number](metric, unit string, counts bool, help string, of func(*Budgets) N) Value {
 	return Value{metric, unit, counts, help, func(m *Memories) (all []Sample) {
 		for i := range m.Limits {

@@ -97,11 +97,11 @@ type Ring struct {
 	Queues   []int  `json:"queues"`   // from which somebody reads
 }
 
-// Unread is how many packets were handed to a reader and taken by none. Beside a flood a reader may
-// count before who looks here has read the other count.
+// Unread returns how many packets were handed to a reader and taken by none. Beside a flood a
+// reader may count before who looks here has read the other count.
 func (r *Ring) Unread() uint64 { return r.Redirected - min(r.Redirected, r.Received) }
 
-// ofRings is a value that each ring has.
+// ofRings returns a value that each ring has.
 func ofRings(metric, unit string, counts bool, help string, of func(*Ring) uint64) Value {
 	return Value{metric, unit, counts, help, func(m *Memories) (all []Sample) {
 		for i := range m.Rings {

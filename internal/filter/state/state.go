@@ -25,7 +25,7 @@ type Map struct {
 	Spec     *ebpf.MapSpec // nil: one piece of zeroed memory, Memory
 }
 
-// Memory is a map that is one piece of zeroed memory, addressed directly by the program.
+// Memory returns a map that is one piece of zeroed memory, addressed directly by the program.
 func Memory(name string, size int) *ebpf.MapSpec {
 	const mmapable = 1 << 10 // BPF_F_MMAPABLE: user space needs no system call to read and write
 	return &ebpf.MapSpec{
@@ -152,14 +152,15 @@ type Program struct {
 	Spec func(u *Use) (*ebpf.ProgramSpec, error)
 }
 
-// At is where a program of a row beside the one that judges meets packets, "" if none has the name.
+// At returns where a program of a row beside the one that judges meets packets, "" if none has the
+// name.
 func At(program string) Point { return named(program).At }
 
-// Nth is which it is of the programs at its point.
+// Nth returns which it is of the programs at its point.
 func Nth(program string) int { return named(program).Nth }
 
-// Lost is what is not known, or done, any more without a program at egress. One that no row names
-// stands for the one that notes connections.
+// Lost returns what is not known, or done, any more without a program at egress. One that no row
+// names stands for the one that notes connections.
 func Lost(program string) string {
 	if program == LeavingProgram {
 		return "what leaves is judged by nobody"
@@ -176,7 +177,7 @@ func named(program string) Program {
 	return Program{}
 }
 
-// Of is the row of what a map holds, nil if that is no memory of the table.
+// Of returns the row of what a map holds, nil if that is no memory of the table.
 func Of(what Contents) *Row {
 	for i := range Table {
 		if Table[i].What == what {
@@ -186,7 +187,7 @@ func Of(what Contents) *Row {
 	return nil
 }
 
-// Shared is what interfaces that have a policy as one share.
+// Shared returns what interfaces that have a policy as one share.
 func Shared() (all []Contents) {
 	for i := range Table {
 		all = append(all, Table[i].Shared...)
@@ -194,7 +195,7 @@ func Shared() (all []Contents) {
 	return all
 }
 
-// Values are the numbers that all rows tell.
+// Values returns the numbers that all rows tell.
 func Values() (all []Value) {
 	for i := range Table {
 		all = append(all, Table[i].Values...)
@@ -202,7 +203,7 @@ func Values() (all []Value) {
 	return all
 }
 
-// Words are the lines of all rows, on an interface.
+// Words returns the lines of all rows, on an interface.
 func (m *Memories) Words(dev string) (all []Line) {
 	for i := range Table {
 		if row := &Table[i]; row.Lines != nil {
@@ -212,7 +213,7 @@ func (m *Memories) Words(dev string) (all []Line) {
 	return all
 }
 
-// In are the rows that a program has.
+// In returns the rows that a program has.
 func (u *Use) In() (rows []*Row) {
 	for i := range Table {
 		if Table[i].Used(u) {
@@ -225,7 +226,7 @@ func (u *Use) In() (rows []*Row) {
 // Keeps reports whether the program has the memory of a row.
 func (u *Use) Keeps(what Contents) bool { return Of(what).Used(u) }
 
-// Bound is what the functions of all memories take.
+// Bound returns what the functions of all memories take.
 func (u *Use) Bound() (all Bound) {
 	for _, r := range u.In() {
 		if r.Bound != nil {

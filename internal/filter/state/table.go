@@ -115,7 +115,7 @@ type Rooms struct {
 	Diverted *Room `json:"diverted,omitempty"`
 }
 
-// Rooms are the room of each memory of a program.
+// Rooms returns the room of each memory of a program.
 func (u *Use) Rooms() (all Rooms) {
 	for _, r := range u.In() {
 		if r.Room != nil {
@@ -125,7 +125,7 @@ func (u *Use) Rooms() (all Rooms) {
 	return all
 }
 
-// Words are a line of each.
+// Words returns a line of each.
 func (all *Rooms) Words() (lines []string) {
 	for i := range Table {
 		if r := &Table[i]; r.In != nil && *r.In(all) != nil {

@@ -108,7 +108,7 @@ type Ports struct{ Lo, Hi uint16 }
 
 var load = sync.OnceValues(loadBegin)
 
-// PortsSpec is the map of the ports whose streams are noted.
+// PortsSpec returns the map of the ports whose streams are noted.
 func PortsSpec(ports []Ports) (*ebpf.MapSpec, error) {
 	var all beginStreamPorts
 	for _, r := range ports {
@@ -158,7 +158,7 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
 	return nil
 }
 
-// Spec is the program at egress, for packets that begin with a link layer's header.
+// Spec returns the program at egress, for packets that begin with a link layer's header.
 func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
 	all, err := load()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read is what to do where a file cannot be read, "" if that is not known.
+// Read returns what to do where a file cannot be read, "" if that is not known.
 func Read(path string, err error) string {
 	hidden := hiddenFrom(path)
 	switch {
@@ -44,7 +44,8 @@ func Read(path string, err error) string {
 	return ""
 }
 
-// Write is what to do where a file of this process's cannot be written, "" if that is not known.
+// Write returns what to do where a file of this process's cannot be written, "" if that is not
+// known.
 func Write(path string, err error) string {
 	dir := filepath.Dir(path)
 	switch {
@@ -61,7 +62,7 @@ func Write(path string, err error) string {
 	return ""
 }
 
-// above are the directories of a path, the root first.
+// above returns the directories of a path, the root first.
 func above(path string) (out []string) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		out = append([]string{dir}, out...)
@@ -71,8 +72,8 @@ func above(path string) (out []string) {
 	}
 }
 
-// denied is what to do about a file that may not be read, or a directory that may not be entered;
-// "" if it may.
+// denied returns what to do about a file that may not be read, or a directory that may not be
+// entered; "" if it may.
 func denied(path string, st fs.FileInfo, dir bool) string {
 	need, letter := uint32(unix.R_OK), "r"
 	if dir {
@@ -105,7 +106,7 @@ func groupName(gid uint32) string {
 	return id
 }
 
-// hiddenFrom is what to do about a path that the sandbox of a service hides from it; "" if it
+// hiddenFrom returns what to do about a path that the sandbox of a service hides from it; "" if it
 // hides none.
 func hiddenFrom(path string) string {
 	if os.Getenv("INVOCATION_ID") == "" { // no service of systemd
@@ -127,7 +128,7 @@ func hiddenFrom(path string) string {
 	return ""
 }
 
-// Unit is the service that this process is, or the agent's.
+// Unit returns the service that this process is, or the agent's.
 func Unit() string {
 	text, _ := os.ReadFile("/proc/self/cgroup")
 	_, path, _ := strings.Cut(strings.TrimSpace(string(text)), "::")

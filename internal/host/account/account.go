@@ -23,7 +23,7 @@ import (
 // ErrUnknown is of a name that the machine does not know.
 var ErrUnknown = errors.New("not known on this machine")
 
-// User is the uid of a user of /etc/passwd.
+// User returns the uid of a user of /etc/passwd.
 func User(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if errors.As(err, new(user.UnknownUserError)) {
@@ -35,7 +35,7 @@ func User(name string) (uint32, error) {
 	return number(u.Uid)
 }
 
-// Group is the gid of a group of /etc/group.
+// Group returns the gid of a group of /etc/group.
 func Group(name string) (uint32, error) {
 	g, err := user.LookupGroup(name)
 	if errors.As(err, new(user.UnknownGroupError)) {
@@ -90,7 +90,7 @@ func dataRoot(text []byte) string {
 
 var graphRootLine = regexp.MustCompile(`(?m)^\s*graphroot\s*=\s*["']([^"']+)["']`)
 
-// graphRoot is that of containers-storage.conf(5).
+// graphRoot returns that of containers-storage.conf(5).
 func graphRoot(text []byte) string {
 	if m := graphRootLine.FindSubmatch(text); m != nil {
 		return string(m[1])
@@ -98,7 +98,7 @@ func graphRoot(text []byte) string {
 	return ""
 }
 
-// patterns are those of the files of an engine, below root.
+// patterns returns the patterns of the files of an engine, below root.
 func patterns(root, engine string, files ...string) (all []string) {
 	dirs := []string{engine}
 	for _, c := range configured {
@@ -129,9 +129,9 @@ func quotedGlob(path string) string {
 // maxFile bounds what is read of one of their files, in bytes.
 const maxFile = 16 << 20
 
-// Containers are the names that cgroups of containers may have, by the names of these: of Docker's
-// and Podman's, by their ids, as they are below root, which is /. Of several containers of a name,
-// as of one that Docker had before it was given another directory, the newest comes first.
+// Containers returns the names that cgroups of containers may have, by the names of these: of
+// Docker's and Podman's, by their ids, as they are below root, which is /. Of several containers of
+// a name, as of one that Docker had before it was given another directory, the newest comes first.
 func Containers(root string) (map[string][]string, error) {
 	found, err := tellAll(root)
 	slices.SortStableFunc(found, func(a, b told) int { return b.at.Compare(a.at) })
@@ -146,7 +146,7 @@ func Containers(root string) (map[string][]string, error) {
 	return all, err
 }
 
-// ContainerOf is the container of a number, as the engine that has it tells of it below root.
+// ContainerOf returns the container of a number, as the engine that has it tells of it below root.
 func ContainerOf(root, id string) (*Container, error) {
 	found, err := tellAll(root)
 	i := slices.IndexFunc(found, func(t told) bool { return t.ID == id })
@@ -254,8 +254,8 @@ func contents(path string) ([]byte, error) {
 	return b, err
 }
 
-// Cgroups are the names that the cgroup of a container may have, of the engines' containers or, if
-// none has the name, of systemd's and of LXC's, which have no ids.
+// Cgroups returns the names that the cgroup of a container may have, of the engines' containers or,
+// if none has the name, of systemd's and of LXC's, which have no ids.
 func Cgroups(name string, engines map[string][]string) []string {
 	if ids := engines[name]; ids != nil {
 		return ids

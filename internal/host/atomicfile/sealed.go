@@ -22,8 +22,8 @@ type Sealed struct {
 	unread  bool // what lies there is to be put aside before the first write
 }
 
-// NewSealed is a file of at most most bytes, which need not be there. A file of a version above
-// this one cannot be read.
+// NewSealed returns a file of at most most bytes, which need not be there. A file of a version
+// above this one cannot be read.
 func NewSealed(path string, version int, most int64, perm fs.FileMode) *Sealed {
 	return &Sealed{path: path, version: version, most: most, perm: perm}
 }
@@ -41,7 +41,7 @@ func sumOf(data []byte) string {
 	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
 }
 
-// unseal is the data of a file.
+// unseal returns the data of a file.
 func (k *Sealed) unseal(text []byte) ([]byte, error) {
 	var s sealed
 	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) {
@@ -61,10 +61,10 @@ func (k *Sealed) unseal(text []byte) ([]byte, error) {
 	return s.Data, nil
 }
 
-// Path is where the file is.
+// Path returns where the file is.
 func (k *Sealed) Path() string { return k.path }
 
-// Aside is where what cannot be read is put.
+// Aside returns where what cannot be read is put.
 func (k *Sealed) Aside() string { return k.path + ".damaged" }
 
 // Read reads the file into v. damaged says why it cannot be read: it is too long, was changed, is

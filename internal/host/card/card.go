@@ -180,7 +180,7 @@ func parseVirtio(s string) *Virtio {
 	return v
 }
 
-// each is the card, or the ports of a bond, for which its native program is attached.
+// each returns the card, or the ports of a bond, for which its native program is attached.
 func (c *Card) each() []*Card {
 	if c.Bond {
 		return c.Ports

@@ -37,7 +37,7 @@ const (
 		"are lost"
 )
 
-// Known is what was read of a driver; one whose source was not read may do any of it.
+// Known returns what was read of a driver; one whose source was not read may do any of it.
 func Known(driver string) (Driver, bool) {
 	d, ok := drivers[driver]
 	return d, ok

@@ -19,8 +19,8 @@ import (
 // ErrNone is wrapped where no hierarchy of version 2 is mounted.
 var ErrNone = errors.New("no cgroup hierarchy of version 2 is mounted")
 
-// Root is where the hierarchy of version 2 is mounted: /sys/fs/cgroup, or /sys/fs/cgroup/unified
-// beside one of version 1.
+// Root returns where the hierarchy of version 2 is mounted: /sys/fs/cgroup, or
+// /sys/fs/cgroup/unified beside one of version 1.
 func Root() (string, error) {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo") // others may be in other namespaces
 	if err != nil {
@@ -45,8 +45,8 @@ func rootIn(mounts string) (string, error) {
 // unescape takes back what the kernel does to blanks in paths.
 func unescape(s string) string { return strings.NewReplacer(`\040`, " ", `\134`, `\`).Replace(s) }
 
-// Of is the cgroup of a process, as its path from the root of the hierarchy: "/system.slice/...".
-// 0 is this process.
+// Of returns the cgroup of a process, as its path from the root of the hierarchy:
+// "/system.slice/...". 0 is this process.
 func Of(pid int) (string, error) {
 	file := "/proc/self/cgroup"
 	if pid != 0 {
@@ -67,8 +67,8 @@ func Of(pid int) (string, error) {
 	return "", fmt.Errorf("process %d is in no cgroup: %w", pid, ErrNone)
 }
 
-// Within is the path down to its last part of a name: that of a unit, of whose cgroup a process is
-// somewhere below. It is an error if no part has the name.
+// Within returns the path down to its last part of a name: that of a unit, of whose cgroup a
+// process is somewhere below. It is an error if no part has the name.
 func Within(in, name string) (string, error) {
 	for at := in; at != "/" && at != "."; at = path.Dir(at) {
 		if path.Base(at) == name {
@@ -78,7 +78,7 @@ func Within(in, name string) (string, error) {
 	return "", fmt.Errorf("the cgroup %s is none of %s", in, name)
 }
 
-// Processes are those in a cgroup, by its directory, and in all below it.
+// Processes returns the processes in a cgroup, by its directory, and in all below it.
 func Processes(dir string) (pids []int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func Processes(dir string) (pids []int, err error) {
 	return pids, err
 }
 
-// Dir is the directory of a cgroup.
+// Dir returns the directory of a cgroup.
 func Dir(in string) (string, error) {
 	root, err := Root()
 	return filepath.Join(root, in), err

@@ -153,7 +153,7 @@ func (t *Entry) parseTuple(w *Tuple, value []byte) {
 	*w = Tuple{netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort)}
 }
 
-// attributes are the attributes of netlink that follow each other.
+// attributes returns the attributes of netlink that follow each other.
 func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofRtAttr {

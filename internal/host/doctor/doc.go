@@ -46,7 +46,7 @@ type Finding struct {
 	Untried  string    `json:"untried,omitempty"`  // or why it was not measured
 }
 
-// unless is the finding, or all is well and the value says why.
+// unless returns the finding, or all is well and the value says why.
 func unless(well bool, value string, f Finding) Finding {
 	if well {
 		return Finding{Name: f.Name, State: OK, Value: value}
@@ -64,7 +64,7 @@ func Examine(h *Host, dev *Device) []Finding {
 	return append(out, system(h, dev)...)
 }
 
-// Worst is the worst state among the findings; unknown is better than a note.
+// Worst returns the worst state among the findings; unknown is better than a note.
 func Worst(findings []Finding) State {
 	order := map[State]int{OK: 0, Unknown: 1, Note: 2, Costs: 3, Breaks: 4}
 	worst := OK

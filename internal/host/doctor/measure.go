@@ -25,8 +25,8 @@ func (f *Finding) advises() bool {
 	return f.State == Note || f.State == Costs || f.State == Breaks
 }
 
-// ToMeasure are the names of findings that advise something and can be tried; with all, of those
-// that are well, too.
+// ToMeasure returns the names of findings that advise something and can be tried; with all, of
+// those that are well, too.
 func ToMeasure(findings []Finding, all bool) (names []string) {
 	for i := range findings {
 		f := &findings[i]
@@ -90,7 +90,7 @@ func (f *Finding) untried(dev string) string {
 	return "not tried, it would change the whole machine: run levee bench ladder before and after"
 }
 
-// Words are what was measured, for people.
+// Words returns what was measured, for people.
 func (m *Measured) Words() string {
 	gain := fmt.Sprintf("%.0f gained", m.Gained)
 	if m.Interval[0] <= 0 {

@@ -20,7 +20,7 @@ type tree string
 
 func (t tree) path(p string) string { return string(t) + p }
 
-// line is the first line of a file, "" if there is none.
+// line returns the first line of a file, "" if there is none.
 func (t tree) line(p string) string {
 	text, err := os.ReadFile(t.path(p))
 	if err != nil {
@@ -30,7 +30,7 @@ func (t tree) line(p string) string {
 	return strings.TrimSpace(s)
 }
 
-// number is the number in a file.
+// number returns the number in a file.
 func (t tree) number(p string) (int, bool) {
 	n, err := strconv.Atoi(t.line(p))
 	return n, err == nil
@@ -199,7 +199,7 @@ func (t tree) softnet() *Softnet {
 	return s
 }
 
-// steal is the share of CPU time stolen within the time.
+// steal returns the share of CPU time stolen within the time.
 func (t tree) steal(ctx context.Context, sample time.Duration) *float64 {
 	before, all, ok := t.cpuTimes()
 	if !ok || sample <= 0 {

@@ -81,7 +81,7 @@ func keyKind(function, transform uint8, key []byte) KeyKind {
 	return Symmetric
 }
 
-// flowHash is what of a kind of packets is hashed, "" where the driver does not say.
+// flowHash returns what of a kind of packets is hashed, "" where the driver does not say.
 func flowHash(dev string, kind uint32) string {
 	var arg [rxnfcBytes]byte
 	binary.NativeEndian.PutUint32(arg[0:], cmdRxFlowHash)
@@ -111,7 +111,7 @@ func ethtoolCall(dev string, arg []byte) bool {
 	return errno == 0
 }
 
-// letters are those of `ethtool -N ... rx-flow-hash`.
+// letters returns the letters of `ethtool -N ... rx-flow-hash`.
 func letters(bits uint64) string {
 	var b strings.Builder
 	for _, l := range []struct {

@@ -50,7 +50,7 @@ func (m *Machine) translated(w *draft) {
 	}
 }
 
-// publish is a rule for what is sent elsewhere.
+// publish returns a rule for what is sent elsewhere.
 func (w *draft) publish(f nat.Forward) string {
 	rule, name := "pass", "forward"
 	if f.Proto != 0 {
@@ -77,7 +77,7 @@ func (w *draft) publish(f nat.Forward) string {
 	return fmt.Sprintf("%s as %q", rule, w.unique(name))
 }
 
-// protocol is a protocol as rules name it.
+// protocol returns a protocol as rules name it.
 func protocol(number uint8) string {
 	switch number {
 	case protoTCP:
@@ -92,7 +92,7 @@ func protocol(number uint8) string {
 	return fmt.Sprintf("proto %d", number)
 }
 
-// bare is a prefix, or an address where it is one.
+// bare returns a prefix, or an address where it is one.
 func bare(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -100,7 +100,7 @@ func bare(p netip.Prefix) string {
 	return p.String()
 }
 
-// shown is a text of others in a comment: one line that is not too long.
+// shown returns a text of others in a comment: one line that is not too long.
 func shown(text string) string {
 	const most = 96
 	clean := strings.Map(func(r rune) rune {
@@ -160,7 +160,7 @@ func (m *Machine) forwarding(w *draft) {
 	w.line(`pass not to self as "forwarded"`)
 }
 
-// Notes are what whoever reads no draft should know of it.
+// Notes returns what whoever reads no draft should know of it.
 func (m *Machine) Notes() (out []string) {
 	for _, why := range m.NAT.Unread {
 		out = append(out, why+"; ports that it sends elsewhere are not in the draft")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Policy is a policy that keeps what was found, with the reason for each rule beside it.
+// Policy returns a policy that keeps what was found, with the reason for each rule beside it.
 func (m *Machine) Policy() string {
 	w := &draft{labels: map[string]int{}}
 	w.line("# A draft of `levee init`: it keeps what this machine was seen to use, and drops the " +
@@ -38,7 +38,7 @@ type draft struct {
 	labels map[string]int // how often each was asked for
 }
 
-// unique is a label, with a number behind it where another rule has it.
+// unique returns a label, with a number behind it where another rule has it.
 func (w *draft) unique(label string) string {
 	if w.labels[label]++; w.labels[label] > 1 {
 		return fmt.Sprintf("%s-again-%d", label, w.labels[label])
@@ -110,7 +110,7 @@ func (w *draft) service(l Listener) string {
 	return fmt.Sprintf("pass %s %sport %d as %q", l.Proto, to, l.Port, w.unique(label(l)))
 }
 
-// of is the owner of a socket, in a sentence.
+// of returns the owner of a socket, in a sentence.
 func of(l Listener) string {
 	if l.Owner == "" {
 		return ""
@@ -118,7 +118,7 @@ func of(l Listener) string {
 	return " of " + label(l)
 }
 
-// label is a label for a listener: the name of its process, as far as labels go.
+// label returns a label for a listener: the name of its process, as far as labels go.
 func label(l Listener) string {
 	clean := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' || r == '"' || r == '\\' {
@@ -199,8 +199,8 @@ func (m *Machine) tests(w *draft) {
 	w.line("}")
 }
 
-// own is where a packet of a test goes, on a machine that leaves alone what is not for itself: to
-// its address of the family of the sender.
+// own returns where a packet of a test goes, on a machine that leaves alone what is not for itself:
+// to its address of the family of the sender.
 func (m *Machine) own(from netip.Addr) string {
 	i := slices.IndexFunc(m.Addresses, func(a netip.Addr) bool { return a.Is4() == from.Is4() })
 	if !m.Forwards || i < 0 {
@@ -217,7 +217,7 @@ func joined(as []netip.Addr) string {
 	return strings.Join(out, ", ")
 }
 
-// ports is a port, or a list of some.
+// ports returns a port, or a list of some.
 func ports(ps []uint16) string {
 	if len(ps) == 1 {
 		return fmt.Sprint(ps[0])

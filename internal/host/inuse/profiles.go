@@ -57,7 +57,8 @@ func (m *Machine) proposals() (out []string) {
 	return out
 }
 
-// profileFor is the profile for a listener: by its process where that is known, else by its port.
+// profileFor returns the profile for a listener: by its process where that is known, else by its
+// port.
 func profileFor(l Listener) string {
 	all := Services()
 	for _, k := range all {

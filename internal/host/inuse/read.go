@@ -120,7 +120,7 @@ func (r reader) glob(pattern string) (out []string) {
 // unreachable stands for the interface of a route by which nothing goes.
 const unreachable = "*"
 
-// uplinks are the interfaces of default routes, each once: those of IPv4 first (proc_net_route:
+// uplinks returns the interfaces of default routes, each once: those of IPv4 first (proc_net_route:
 // destination and mask 0).
 func (r reader) uplinks() (all []string) {
 	add := func(dev string) {
@@ -155,7 +155,7 @@ func (r reader) ephemeral(m *Machine) {
 	}
 }
 
-// addresses are those of the machine, but for loopback and link-local ones.
+// addresses returns the addresses of the machine, but for loopback and link-local ones.
 func (r reader) addresses() (out []netip.Addr) {
 	add := func(a netip.Addr) {
 		if a.IsGlobalUnicast() && !slices.Contains(out, a) {
@@ -323,7 +323,7 @@ func (r reader) owners() (_ map[uint32]string, all bool) {
 	return owners, all
 }
 
-// resolvers are the name servers that this machine asks itself: a stub on loopback is not one.
+// resolvers returns the name servers that this machine asks itself: a stub on loopback is not one.
 func (r reader) resolvers() (out []netip.Addr) {
 	for _, path := range []string{"etc/resolv.conf", "run/systemd/resolve/resolv.conf"} {
 		b, _ := os.ReadFile(filepath.Join(r.root, path))

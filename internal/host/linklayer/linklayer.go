@@ -16,7 +16,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Of is what packets of a device begin with, as programs see them that judge what arrives. The
+// Of returns what packets of a device begin with, as programs see them that judge what arrives. The
 // error is a *NotEthernet with its Why.
 //
 // Which devices without Ethernet show the IP header first is known by kind, since the link type
@@ -69,7 +69,7 @@ func (e *NotEthernet) Error() string {
 	return fmt.Sprintf("%s is %s: its packets have no Ethernet header", e.Dev, e.What())
 }
 
-// What is the device in words, with its link type.
+// What returns the device in words, with its link type.
 func (e *NotEthernet) What() string { return fmt.Sprintf("%s (link type %s)", e.Kind, e.Type) }
 
 // Unwrap gives kernel.ErrRefused.
@@ -105,8 +105,8 @@ func Ethernet(l netlink.Link) error {
 	return e
 }
 
-// kindOf is the kernel's name of a kind (IFLA_INFO_KIND), with "tap" for one kind of tun. Drivers
-// of PPP over serial lines, and of others, tell none: the link type does.
+// kindOf returns the kernel's name of a kind (IFLA_INFO_KIND), with "tap" for one kind of tun.
+// Drivers of PPP over serial lines, and of others, tell none: the link type does.
 func kindOf(l netlink.Link) string {
 	kind := l.Type()
 	if t, ok := l.(*netlink.Tuntap); ok {
@@ -158,7 +158,7 @@ var types = map[string]string{
 	"rawip":               "a mobile broadband device",
 }
 
-// typeName is a link type as `ip link` calls it. The netlink library does not know the younger
+// typeName returns a link type as `ip link` calls it. The netlink library does not know the younger
 // ones.
 func typeName(encap string) string {
 	number, unknown := strings.CutPrefix(encap, "unknown")

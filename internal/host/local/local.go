@@ -31,7 +31,7 @@ var always = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("255.255.255.255/32"),
 }
 
-// Prefixes are the destinations whose packets the kernel takes itself, in order, each once: the
+// Prefixes returns the destinations whose packets the kernel takes itself, in order, each once: the
 // addresses of all interfaces, also of those that are down, and local, anycast and broadcast routes
 // of all tables that rules reach. Multicast is not among them: such packets are for groups that
 // programs join and leave, and a router of multicast forwards them too.
@@ -93,9 +93,9 @@ func addresses() (out []netip.Prefix, err error) {
 // tables are tables of routes by number, with the destinations for which rules reach each.
 type tables map[int][]netip.Prefix
 
-// reached are the tables that rules reach for packets that come in. A table that is asked only for
-// a part of the packets to a destination, by their mark, protocol or ports, makes no destination
-// this machine's: a transparent proxy takes its part so, and the rest is forwarded.
+// reached returns the tables that rules reach for packets that come in. A table that is asked only
+// for a part of the packets to a destination, by their mark, protocol or ports, makes no
+// destination this machine's: a transparent proxy takes its part so, and the rest is forwarded.
 func reached(family int) (tables, error) {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == unix.AF_INET6 {
@@ -189,7 +189,7 @@ func routes(out []netip.Prefix, family int, reached tables, types ...uint8) ([]n
 	return out, nil
 }
 
-// delivered is what a route of a kind delivers, as far as rules reach its table.
+// delivered returns what a route of a kind delivers, as far as rules reach its table.
 func delivered(m []byte, kind uint8, reached tables) (out []netip.Prefix) {
 	msg := nl.DeserializeRtMsg(m)
 	attrs, err := nl.ParseRouteAttr(m[msg.Len():])

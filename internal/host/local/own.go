@@ -41,7 +41,7 @@ func OwnOf(index int) (*Own, error) {
 	return o, nil
 }
 
-// macs are the Ethernet addresses whose frames an interface delivers.
+// macs returns the Ethernet addresses whose frames an interface delivers.
 func macs(links []netlink.Link, index int) (out [][6]byte, err error) {
 	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Index == index })
 	if i < 0 || len(links[i].Attrs().HardwareAddr) != 6 || forAll(links, index) {
@@ -133,7 +133,7 @@ func passesThrough(l netlink.Link) bool {
 	return false
 }
 
-// none are the broadcast addresses of IPv4 and the anycast addresses of IPv6, in order.
+// none returns the broadcast addresses of IPv4 and the anycast addresses of IPv6, in order.
 func none() (out []netip.Addr, err error) {
 	for _, of := range []struct {
 		family int

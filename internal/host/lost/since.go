@@ -70,7 +70,7 @@ func (w *Watch) told(l Loss) (Loss, bool) {
 	return l, false
 }
 
-// grown is the name of the counter that grew most.
+// grown returns the name of the counter that grew most.
 func grown(from, to *Counts) (name string) {
 	before := map[string]uint64{}
 	for _, c := range from.Card {

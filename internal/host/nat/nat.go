@@ -58,7 +58,7 @@ type cond struct {
 	devs     []string // by which it comes; a + at the end stands for any rest
 }
 
-// both is what meets two conditions; ok is false if nothing does.
+// both returns what meets two conditions; ok is false if nothing does.
 func (c cond) both(d cond) (out cond, ok bool) {
 	var o [5]bool
 	out.protos, o[0] = common(c.protos, d.protos, func(a, b uint8) (uint8, bool) {

@@ -121,7 +121,7 @@ func (n *reader) steps(table string, exprs []map[string]any) (out []step) {
 	return out
 }
 
-// words is what sends packets elsewhere, as nft prints it.
+// words returns what sends packets elsewhere, as nft prints it.
 func words(verdict map[string]any) string {
 	for word, of := range verdict {
 		addr, port := scalar(dig(of, "addr")), scalar(dig(of, "port"))
@@ -136,7 +136,7 @@ func words(verdict map[string]any) string {
 	return ""
 }
 
-// keys are what the entries of a map ask.
+// keys returns what the entries of a map ask.
 func (n *reader) keys(table string, m any) []cond {
 	out := []cond{}
 	for _, entry := range n.elements(table, dig(m, "data")) {
@@ -147,7 +147,7 @@ func (n *reader) keys(table string, m any) []cond {
 	return out
 }
 
-// meet is what meets one of some and one of others.
+// meet returns what meets one of some and one of others.
 func meet(some, others []cond) (out []cond) {
 	for _, a := range some {
 		for _, b := range others {
@@ -224,7 +224,7 @@ func (c *cond) has(field, value any) {
 	}
 }
 
-// elements are those of a value that is a set, by name or not, and else the value.
+// elements returns the elements of a value that is a set, by name or not, and else the value.
 func (n *reader) elements(table string, v any) (out []any) {
 	all, known := dig(v, "set").([]any)
 	if name, named := strings.CutPrefix(str(v), "@"); named {
@@ -242,7 +242,7 @@ func (n *reader) elements(table string, v any) (out []any) {
 	return out
 }
 
-// bare is an element without its comment, timeout and counter.
+// bare returns an element without its comment, timeout and counter.
 func bare(e any) any {
 	if val := dig(e, "elem", "val"); val != nil {
 		return val
@@ -261,7 +261,7 @@ func dig(v any, path ...string) any {
 
 func str(v any) string { s, _ := v.(string); return s }
 
-// scalar is a string or a number, as a word.
+// scalar returns a string or a number, as a word.
 func scalar(v any) string {
 	if f, ok := v.(float64); ok {
 		return fmt.Sprint(int64(f))

@@ -101,7 +101,8 @@ func (r *Rules) add(rules *ruleset, devs []string) {
 	r.Filters = r.Filters || rules.filters()
 }
 
-// printed is what a program prints. The error matches exec.ErrNotFound where it is not installed.
+// printed returns what a program prints. The error matches exec.ErrNotFound where it is not
+// installed.
 func printed(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

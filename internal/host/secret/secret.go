@@ -25,8 +25,8 @@ func StaysHere() {
 // most is how many bytes a file may have.
 const most = 4096
 
-// Read is the first line of a file that nobody may read or change but root, or the user of this
-// process. It holds no control characters, so that it may become a part of a message.
+// Read returns the first line of a file that nobody may read or change but root, or the user of
+// this process. It holds no control characters, so that it may become a part of a message.
 func Read(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo would hold the caller
 	if err != nil {

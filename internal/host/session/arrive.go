@@ -88,7 +88,7 @@ func (s *Session) describe(on upper, index int) {
 	}
 }
 
-// routing is what a route of a session's answers depends on.
+// routing returns what a route of a session's answers depends on.
 func (s *Session) routing(index int) *netlink.RouteGetOptions {
 	if s.Remote.Addr().IsLinkLocalUnicast() {
 		return &netlink.RouteGetOptions{OifIndex: index}
@@ -96,8 +96,8 @@ func (s *Session) routing(index int) *netlink.RouteGetOptions {
 	return nil
 }
 
-// translations are the addresses and ports to which packets of sessions in other network namespaces
-// come, where this one translates them, as published ports of containers.
+// translations returns the addresses and ports to which packets of sessions in other network
+// namespaces come, where this one translates them, as published ports of containers.
 func translations(elsewhere []Session) map[netip.AddrPort]netip.AddrPort {
 	out := map[netip.AddrPort]netip.AddrPort{}
 	if len(elsewhere) == 0 {
@@ -133,8 +133,8 @@ type upper struct {
 	tags []uint16 // VLAN ids that its packets carry below
 }
 
-// Above are the indexes of the interfaces that are built on dev (VLAN, bridge, bond, macvlan): what
-// arrives on one of them arrived on dev.
+// Above returns the indexes of the interfaces that are built on dev (VLAN, bridge, bond, macvlan):
+// what arrives on one of them arrived on dev.
 func Above(dev string) (indexes []int, err error) {
 	above, err := interfacesAbove(dev)
 	for index, u := range above {
@@ -190,7 +190,8 @@ func interfacesAbove(dev string) (map[int]upper, error) {
 	return above, nil
 }
 
-// arrivesOn is the interface of a set on which a session's packets arrive, if it is one of them.
+// arrivesOn returns the interface of a set on which a session's packets arrive, if it is one of
+// them.
 func arrivesOn(s Session, above map[int]upper) (int, bool) {
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err == nil {
@@ -204,7 +205,7 @@ func arrivesOn(s Session, above map[int]upper) (int, bool) {
 	return wayBack(s, above)
 }
 
-// wayBack is the interface of a set to which answers of a session go, if it is one of them.
+// wayBack returns the interface of a set to which answers of a session go, if it is one of them.
 func wayBack(s Session, above map[int]upper) (int, bool) {
 	routes, err := netlink.RouteGet(s.Remote.Addr().AsSlice())
 	if err != nil || len(routes) == 0 {

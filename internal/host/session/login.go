@@ -10,10 +10,10 @@ import (
 // logins is where systemd-logind keeps what it knows of sessions.
 const logins = "/run/systemd/sessions"
 
-// LoggedIn are the addresses from which somebody has logged in, with what shows it. A connection to
-// an SSH server counts once its user has authenticated: anybody can make a connection. It
-// asks systemd-logind, the titles of OpenSSH's processes, the children of Dropbear's, and
-// SSH_CONNECTION. Which process has a connection is told with CAP_SYS_PTRACE only.
+// LoggedIn returns the addresses from which somebody has logged in, with what shows it. A
+// connection to an SSH server counts once its user has authenticated: anybody can make a
+// connection. It asks systemd-logind, the titles of OpenSSH's processes, the children of
+// Dropbear's, and SSH_CONNECTION. Which process has a connection is told with CAP_SYS_PTRACE only.
 func LoggedIn() (map[netip.Addr]string, error) {
 	out := map[netip.Addr]string{}
 	for _, a := range loginAddresses(logins) {
@@ -35,7 +35,7 @@ func LoggedIn() (map[netip.Addr]string, error) {
 	return out, err
 }
 
-// loginAddresses are those of the sessions in logind's directory (org.freedesktop.login1(5):
+// loginAddresses returns those of the sessions in logind's directory (org.freedesktop.login1(5):
 // RemoteHost).
 func loginAddresses(dir string) (out []netip.Addr) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))

@@ -25,7 +25,7 @@ type owners struct {
 	all     bool                // each SSH server lets this process see its files
 }
 
-// what is a connection that root has accepted at a port, "" if it is no session.
+// what names the session of a connection that root has accepted at a port, "" if it is no session.
 func (o *owners) what(inode uint32, port uint16) string {
 	switch {
 	case o.traps[inode]:
@@ -97,7 +97,7 @@ func socketOwners() owners {
 	return out
 }
 
-// socketsOf are the inodes of the sockets that a process holds; hidden: some cannot be seen.
+// socketsOf returns the inodes of the sockets that a process holds; hidden: some cannot be seen.
 func socketsOf(dir string) (inodes []uint32, hidden bool) {
 	if _, err := os.ReadDir(dir + "/fd"); errors.Is(err, fs.ErrPermission) {
 		hidden = true

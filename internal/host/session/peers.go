@@ -13,7 +13,7 @@ var proven = map[uint8]bool{
 	netlink.TCP_CLOSE_WAIT: true, netlink.TCP_CLOSING: true,
 }
 
-// Peers are the addresses, beyond this machine, with which this network namespace has a TCP
+// Peers returns the addresses, beyond this machine, with which this network namespace has a TCP
 // connection whose handshake is done, or has ended one within a minute. One address may come again.
 func Peers() ([]netip.Addr, error) {
 	socks, err := tcpSockets(ownProc)

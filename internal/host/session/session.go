@@ -81,7 +81,7 @@ func sessionsOf(owners owners) (here, elsewhere []Session, err error) {
 	return here, elsewhere, nil
 }
 
-// AcceptedBy are the sessions at ports where one of these processes listens, in this network
+// AcceptedBy returns the sessions at ports where one of these processes listens, in this network
 // namespace and in theirs, as that of a container. The kernel counts their packets among those of
 // the cgroup in which it has opened the port, whatever process has them since.
 func AcceptedBy(pids []int) (all []Session, err error) {
@@ -189,7 +189,7 @@ func commOf(procDir string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// ancestors are the processes between this one and process 1, both left out.
+// ancestors returns the processes between this one and process 1, both left out.
 func ancestors() map[int]bool {
 	all := map[int]bool{}
 	for pid := os.Getppid(); pid > 1 && !all[pid]; pid = parentOf(pid) {

@@ -29,7 +29,8 @@ func Notify(state string) error {
 	return errors.Join(err, c.Close())
 }
 
-// Watchdog is how often the service manager wants to hear of this process (sd_Watchdog_enabled(3)).
+// Watchdog returns how often the service manager wants to hear of this process
+// (sd_Watchdog_enabled(3)).
 func Watchdog() time.Duration {
 	us, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 63)
 	if err != nil || us <= 0 {

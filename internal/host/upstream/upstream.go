@@ -58,7 +58,7 @@ func (s *Servers) AddURL(of, what string) {
 	}
 }
 
-// New are no servers.
+// New returns an empty list of servers.
 func New() *Servers {
 	return &Servers{Addresses: map[netip.Addr]string{}, Names: map[string]string{}}
 }

@@ -25,7 +25,7 @@ operations".`
 const knockExample = `  levee knock key ops.key
   levee knock send --key ops.key 192.0.2.1:7000`
 
-// New is the command `levee knock`.
+// New returns the command `levee knock`.
 func New(e *cli.Env) *cobra.Command {
 	return cli.Noun("knock COMMAND", "Show a machine who you are, with one packet", knockLong,
 		knockExample, newKey(e), newSend(e))

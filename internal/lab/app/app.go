@@ -175,11 +175,11 @@ func settle(cpu int, first bool) error {
 	return nil
 }
 
-// Port is the port that it listens on.
+// Port returns the port that it listens on.
 func (a *Application) Port() uint16 { return a.port }
 
-// Received is the number of datagrams that the application has taken, both families together. An
-// error says why it takes no more.
+// Received returns the number of datagrams that the application has taken, both families together.
+// An error says why it takes no more.
 func (a *Application) Received() (uint64, error) {
 	var sum uint64
 	for _, w := range a.workers {
@@ -191,7 +191,7 @@ func (a *Application) Received() (uint64, error) {
 	return sum, nil
 }
 
-// Lost is the number of datagrams for which the sockets had no room, both families together
+// Lost returns the number of datagrams for which the sockets had no room, both families together
 // (SK_MEMINFO_DROPS of include/uapi/linux/sock_diag.h).
 func (a *Application) Lost() (uint64, error) {
 	var sum uint64
@@ -208,7 +208,7 @@ func (a *Application) Lost() (uint64, error) {
 	return sum, nil
 }
 
-// Threads are the ids of the application's threads.
+// Threads returns the ids of the application's threads.
 func (a *Application) Threads() []int {
 	var tids []int
 	for _, w := range a.workers {

@@ -151,7 +151,7 @@ func New(c Config) *Sender {
 	return s
 }
 
-// Next is the next frame; the streams end.
+// Next returns the next frame; the streams end.
 func (s *Sender) Next() (Frame, bool) {
 	for len(s.out) == 0 {
 		at := time.Duration(s.at)*s.period +
@@ -170,7 +170,7 @@ func (s *Sender) Next() (Frame, bool) {
 	return f, true
 }
 
-// Expected is what has to be counted of each stream, in the order of flows.
+// Expected returns what has to be counted of each stream, in the order of flows.
 func (s *Sender) Expected() (all []mpegts.Stream) {
 	for _, st := range s.streams {
 		e := st.expected

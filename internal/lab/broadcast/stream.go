@@ -222,7 +222,7 @@ func putPCR(b []byte, ticks uint64) {
 	binary.BigEndian.PutUint16(b[4:], uint16(base&1)<<15|0x7e00|uint16(ext))
 }
 
-// noise is a packet that no other is like, by Marsaglia's xorshift.
+// noise returns a packet that no other is like, by Marsaglia's xorshift.
 func (st *stream) noise() []byte {
 	b := make([]byte, mpegts.Bytes)
 	for i := 4; i < len(b); i += 8 {

@@ -105,7 +105,7 @@ func Run(ctx context.Context, h *lab.Host, input []byte, name string, args ...st
 	return out, nil
 }
 
-// Nothing is no defence at all: what a flood does to a host by itself.
+// Nothing returns the absence of a defence: it shows what a flood does to a bare host.
 func Nothing() Defence { return nothing{} }
 
 type nothing struct{}

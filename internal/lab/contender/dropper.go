@@ -32,7 +32,7 @@ type dropper struct {
 	detach  func() error
 }
 
-// XDPGenericDrop is the empty XDP program where drivers without XDP run it.
+// XDPGenericDrop returns the empty XDP program where drivers without XDP run it.
 func XDPGenericDrop() Defence {
 	return &dropper{
 		name: "xdp generic", hook: XDPGeneric, typ: ebpf.XDP, verdict: xdpDropped,
@@ -48,7 +48,7 @@ func XDPGenericDrop() Defence {
 	}
 }
 
-// TCDrop is a program at tc ingress.
+// TCDrop returns a program at tc ingress.
 func TCDrop() Defence {
 	return &dropper{
 		name: "tc ingress", hook: TC, typ: ebpf.SchedCLS, verdict: tcxDropped,
@@ -75,7 +75,7 @@ func attachTCX(p *ebpf.Program, s Site) (func() error, error) {
 	return l.Close, nil
 }
 
-// SocketFilter is a program on the application's socket.
+// SocketFilter returns a program on the application's socket.
 func SocketFilter() Defence {
 	return &dropper{
 		name: "socket filter", hook: Socket, typ: ebpf.SocketFilter, verdict: socketDropped,

@@ -116,7 +116,7 @@ func (n *nft) Remove(ctx context.Context) error {
 	return err
 }
 
-// IPTables is the chain INPUT of iptables and ip6tables with the rules of the demo policy.
+// IPTables returns the chain INPUT of iptables and ip6tables with the rules of the demo policy.
 func IPTables() Defence {
 	return &iptables{
 		name: "iptables INPUT", hook: LocalIn, counts: chain{"filter", "INPUT"},
@@ -151,7 +151,7 @@ func (t *iptables) Rules() string {
 	return t.sets + t.rules4 + t.rules6
 }
 
-// families are the programs, with the command by which each loads its rules.
+// families returns the programs, with the command by which each loads its rules.
 func (t *iptables) families() []struct{ list, restore, rules string } {
 	all := []struct{ list, restore, rules string }{{"iptables", "iptables-restore", t.rules4}}
 	if lab.HaveIPv6() {

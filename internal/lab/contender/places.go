@@ -50,13 +50,13 @@ const (
 	rawRules   = "*raw\n-A PREROUTING -p udp -j CT --notrack\nCOMMIT\n"
 )
 
-// Recvmmsg is no defence but the application itself: it takes each packet and throws it away.
+// Recvmmsg returns the application as the only defence: it receives each packet and discards it.
 func Recvmmsg() Defence {
 	return &application{name: "recvmmsg",
 		what: "no filter: the application takes each packet by recvmmsg and discards it"}
 }
 
-// RecvmmsgConntrack is the application behind a firewall that follows connections.
+// RecvmmsgConntrack returns the application behind a firewall that follows connections.
 func RecvmmsgConntrack() Defence {
 	return &application{
 		name: "recvmmsg with conntrack", tracks: true,
@@ -68,7 +68,7 @@ func RecvmmsgConntrack() Defence {
 	}
 }
 
-// RecvmmsgNotrack is the same firewall, told not to follow UDP.
+// RecvmmsgNotrack returns the same firewall, told not to follow UDP.
 func RecvmmsgNotrack() Defence {
 	return &application{
 		name: "recvmmsg with NOTRACK",

@@ -13,15 +13,16 @@ import (
 	"levee/internal/lab"
 )
 
-// XDPDrop is an XDP program that does nothing but drop: what nobody can beat on the same path.
+// XDPDrop returns an XDP program that does nothing but drop: what nobody can beat on the same path.
 func XDPDrop() Defence {
 	return &xdpDrop{name: "xdp drop",
 		what: "an empty XDP program that drops, in the driver; counted by the driver",
 		body: asm.Instructions{asm.Mov.Imm(asm.R0, xdpDropped), asm.Return()}}
 }
 
-// XDPRead is an XDP program that reads the first 64 bytes of a packet and drops it: what nobody can
-// beat who looks at packets. The bytes come to its core as the sender's core has left them.
+// XDPRead returns an XDP program that reads the first 64 bytes of a packet and drops it: what
+// nobody can beat who looks at packets. The bytes come to its core as the sender's core has left
+// them.
 func XDPRead() Defence {
 	return &xdpDrop{name: "xdp read",
 		what: "an XDP program that reads the first 64 bytes, or what a shorter packet has in " +
@@ -29,8 +30,8 @@ func XDPRead() Defence {
 		body: reading()}
 }
 
-// XDPProgram is an XDP program that drops each packet, in the driver, which counts them; loading
-// does what loads it.
+// XDPProgram returns an XDP program that drops each packet, in the driver, which counts them;
+// loading does what loads it.
 func XDPProgram(name, what string, body asm.Instructions,
 	loading func(load func() error) error) Defence {
 	return &xdpDrop{name: name, what: what, body: body, loading: loading}
@@ -163,7 +164,7 @@ func (c *counted) Dropped(context.Context) (uint64, error) {
 	return n, err
 }
 
-// xdpDrops is what XDP programs have dropped, of the receive queues together; false where the
+// xdpDrops returns what XDP programs have dropped, of the receive queues together; false where the
 // driver does not count that. Drivers call it rx_queue_0_xdp_drops (veth), rx0_xdp_drops (virtio)
 // and rx0_xdp_drop (mlx5, which adds rx_xdp_drop, the sum).
 func xdpDrops(counters map[string]uint64) (sum uint64, ok bool) {

@@ -127,7 +127,7 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 	return nil
 }
 
-// persist is a client whose connections stay.
+// persist returns a client whose connections stay.
 func persist(from netip.Addr) *http.Client {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
 	return &http.Client{Transport: &http.Transport{DialContext: d.DialContext,

@@ -200,7 +200,7 @@ func (p *play) turn(ctx context.Context, a *act) (more bool, err error) {
 	return more, nil
 }
 
-// top is the highest step to try.
+// top returns the highest step to try.
 func (p *play) top() int {
 	if p.Rate == 0 {
 		return lastStep
@@ -208,12 +208,12 @@ func (p *play) top() int {
 	return stepBelow(p.Rate)
 }
 
-// site is where the defences stand.
+// site returns where the defences stand.
 func (p *play) site() contender.Site {
 	return contender.Site{Host: p.Server, Device: p.Server.Devices[0].Name}
 }
 
-// intro is what is said before the table.
+// intro returns what is said before the table.
 func (p *play) intro() []string {
 	in, out := p.Server.Devices[0], p.World.Devices[0]
 	flood := "UDP, SYN, ACK, RST, FIN, echo and fragments, 268 million forged sources"

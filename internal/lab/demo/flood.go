@@ -185,7 +185,7 @@ func retargetTCP(to netip.AddrPort) func(frame []byte) bool {
 	}
 }
 
-// ipv4Of is the IP packet of an untagged frame that carries a protocol, and what is behind its
+// ipv4Of returns the IP packet of an untagged frame that carries a protocol, and what is behind its
 // header; nil for other frames.
 func ipv4Of(frame []byte, proto uint8) (ip, behind []byte) {
 	const eth, least = 14, 20

@@ -91,7 +91,7 @@ func resolve(c *net.UDPConn) {
 	}
 }
 
-// answerTo is the answer to a question: text of the length that its name says.
+// answerTo returns the answer to a question: text of the length that its name says.
 func answerTo(question []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(question)

@@ -136,7 +136,7 @@ func (s *screen) end(picture string) error {
 
 const firstWidth, width = 26, 18
 
-// table is the screen as lines: what each act held, and its curve.
+// table returns the screen as lines: what each act held, and its curve.
 func (s *screen) table() []string {
 	var lines []string
 	for _, r := range []struct {
@@ -162,7 +162,7 @@ func (s *screen) table() []string {
 	return append(append(lines, ""), curves(s.columns)...)
 }
 
-// best is the flood at whose highest rate the service was held.
+// best returns the flood at whose highest rate the service was held.
 func (c *column) best() (best trial, ok bool) {
 	for _, t := range c.trials {
 		if t.held && t.step == c.search.held {
@@ -172,7 +172,7 @@ func (c *column) best() (best trial, ok bool) {
 	return best, ok
 }
 
-// limit is the highest rate that was held, so far.
+// limit returns the highest rate that was held, so far.
 func (c *column) limit() string {
 	if c.missing != "" {
 		return "not installed"
@@ -189,7 +189,7 @@ func (c *column) limit() string {
 	return "none"
 }
 
-// atBest is a figure of the best flood of an act.
+// atBest returns a figure of the best flood of an act.
 func atBest(cell func(trial) string) func(*column) string {
 	return func(c *column) string {
 		if t, ok := c.best(); ok {
@@ -199,7 +199,7 @@ func atBest(cell func(trial) string) func(*column) string {
 	}
 }
 
-// p is a percentile of the latency.
+// p returns a percentile of the latency.
 func (s *served) p(p float64) string {
 	if d, ok := s.percentile(p); ok {
 		return ms(d)

@@ -11,10 +11,10 @@ const (
 	lastStep   = 11 * perOctave // 20 million a second
 )
 
-// rateOf is the rate of a step in packets a second.
+// rateOf returns the rate of a step in packets a second.
 func rateOf(step int) float64 { return LowestRate * math.Exp2(float64(step)/perOctave) }
 
-// stepBelow is the highest step that is not above a rate.
+// stepBelow returns the highest step that is not above a rate.
 func stepBelow(rate float64) int {
 	step := int(math.Floor(math.Log2(rate/LowestRate)*perOctave + 1e-9))
 	return min(max(step, 0), lastStep)
@@ -36,7 +36,7 @@ type search struct {
 
 func newSearch(top int) *search { return &search{top: top, held: -1, lost: top + 1, again: -1} }
 
-// next is the step to try, if any is left, and whether with all that the sender has.
+// next returns the step to try, if any is left, and whether with all that the sender has.
 func (s *search) next() (step int, all, more bool) {
 	switch {
 	case s.again >= 0:

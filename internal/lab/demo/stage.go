@@ -48,7 +48,7 @@ pass established
 default drop
 `
 
-// Service is where the web service is, in the family of its visitors.
+// Service returns where the web service is, in the family of its visitors.
 func (s *Stage) Service(family packet.Family) netip.AddrPort {
 	d := s.Server.Devices[0]
 	if family == packet.IPv6 {
@@ -145,5 +145,5 @@ func (s *Stage) priorities(server, world int) error {
 	return nil
 }
 
-// Core is the core that a device receives on; with one core only, it is that one.
+// Core returns the core that a device receives on; with one core only, it is that one.
 func Core(d lab.Device) int { return max(d.CPU, 0) }

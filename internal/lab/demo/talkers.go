@@ -37,7 +37,7 @@ func (s *Stage) Talking(ctx context.Context, t *talk.Service, joins float64,
 			out.Clients4), tell, f)
 }
 
-// Idle are the addresses whose sessions have begun before a flood.
+// Idle returns the addresses whose sessions have begun before a flood.
 func (s *Stage) Idle() []netip.Addr { _, idle := halves(s.World.Devices[0].Clients4); return idle }
 
 func halves(list []netip.Addr) (joining, idle []netip.Addr) {

@@ -101,7 +101,7 @@ func servedOf(list []Request, from, to int64) (s served) {
 	return s
 }
 
-// within is the share that was answered within a time.
+// within returns the share that was answered within a time.
 func (s *served) within(d time.Duration) float64 {
 	n := 0
 	for n < len(s.latency) && s.latency[n] <= d {
@@ -165,8 +165,8 @@ func (p *play) calm(ctx context.Context, after int64) error {
 	return ctx.Err()
 }
 
-// carried is how many packets a second the machine sends and receives where a program drops all of
-// them at once: the better of two floods.
+// carried returns how many packets a second the machine sends and receives where a program drops
+// all of them at once: the better of two floods.
 func (p *play) carried(ctx context.Context) (rate float64, err error) {
 	d := contender.XDPDrop()
 	if err := d.Install(ctx, p.site()); err != nil {
@@ -210,9 +210,10 @@ func (p *play) try(ctx context.Context, d contender.Defence, step int, all bool)
 	return t, err
 }
 
-// apart is how long a cache line takes from the world's core to the server's and back, in ns, and 0
-// where that could not be told. Each packet brings some lines along. On one guest it was 55 to
-// 90 ns in some minutes and 330 to 440 in others, in which the same flood ended at half the rate.
+// apart returns how long a cache line takes from the world's core to the server's and back, in ns,
+// and 0 where that could not be told. Each packet brings some lines along. On one guest it was 55
+// to 90 ns in some minutes and 330 to 440 in others, in which the same flood ended at half the
+// rate.
 func (p *play) apart() (float64, error) {
 	return calibration.Distance(Core(p.World.Devices[0]), Core(p.Server.Devices[0]))
 }
@@ -235,7 +236,7 @@ func (p *play) flooded(ctx context.Context, d contender.Defence, rate float64,
 		after.dropped - before.dropped}, err
 }
 
-// share is a part of all packets that came, which the device has taken or refused.
+// share returns a part of all packets that came, which the device has taken or refused.
 func (c *counts) share(of uint64) float64 {
 	return float64(of) / float64(max(c.received+c.refused, 1))
 }

@@ -38,7 +38,7 @@ func curves(columns []*column) []string {
 	return lines
 }
 
-// at is the step of what was sent, which may be less than what was ordered.
+// at returns the step of what was sent, which may be less than what was ordered.
 func (t *trial) at() int {
 	if t.less {
 		return stepBelow(t.rate)
@@ -46,7 +46,7 @@ func (t *trial) at() int {
 	return t.step
 }
 
-// curve is the line of an act from a step on.
+// curve returns the line of an act from a step on.
 func curve(trials []trial, low int) string {
 	share, last := make([]float64, lastStep+1), -1
 	for _, t := range trials {
@@ -120,7 +120,7 @@ func moved(columns []*column) bool {
 	return high > movedApart*low
 }
 
-// ratio is that of two rates as they are printed.
+// ratio returns the ratio of two rates as they are printed.
 func ratio(a, b float64) string {
 	r := shown(a) / shown(b)
 	if r < 9.95 {
@@ -129,7 +129,7 @@ func ratio(a, b float64) string {
 	return fmt.Sprintf("%.0f", r)
 }
 
-// shown is a number of three digits.
+// shown returns a number of three digits.
 func shown(v float64) float64 {
 	if v <= 0 {
 		return 0
@@ -138,12 +138,12 @@ func shown(v float64) float64 {
 	return math.Round(v/unit) * unit
 }
 
-// percent is a share, rounded down: all is all, and what is below a bound is not shown as it.
+// percent returns a share, rounded down: all is all, and what is below a bound is not shown as it.
 func percent(share float64) string {
 	return fmt.Sprintf("%.1f %%", math.Floor(share*1000+1e-9)/10)
 }
 
-// ms is a latency.
+// ms returns a latency.
 func ms(d time.Duration) string {
 	v := float64(d) / float64(time.Millisecond)
 	if v < 10 {
@@ -152,7 +152,7 @@ func ms(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", v)
 }
 
-// ns is a time of that many ns, 0 for one that is not known.
+// ns returns a time of that many ns, 0 for one that is not known.
 func ns(v float64) string {
 	if v == 0 {
 		return "-"
@@ -160,7 +160,7 @@ func ns(v float64) string {
 	return fmt.Sprintf("%.0f ns", v)
 }
 
-// SI is a number with three digits and k, M or G.
+// SI returns a number with three digits and k, M or G.
 func SI(v float64) string {
 	v = shown(v)
 	for _, u := range []struct {

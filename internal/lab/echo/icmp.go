@@ -52,7 +52,7 @@ func asRequest(b []byte, id, number uint16) {
 	binary.BigEndian.PutUint16(b[2:], ^uint16(sum))
 }
 
-// answered is what an echo reply carries, as a raw socket hands it over; nil of anything else.
+// answered returns what an echo reply carries, as a raw socket hands it over; nil of anything else.
 func answered(b []byte) []byte {
 	if len(b) < ipHeader {
 		return nil

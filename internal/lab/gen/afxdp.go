@@ -178,8 +178,8 @@ func (x *afxdp) reap() {
 	atomic.StoreUint32(x.comp.consumer, at)
 }
 
-// buffer is a free chunk. Chunks come back when the receiver has freed the packet, so that it may
-// take a while.
+// buffer returns a free chunk. Chunks come back when the receiver has freed the packet, so that it
+// may take a while.
 func (x *afxdp) buffer() ([]byte, error) {
 	for began := uint64(0); len(x.free) == 0; {
 		x.reap()

@@ -22,7 +22,7 @@ const maxCores = 256
 // number of cores.
 type share struct{ rest, of uint64 }
 
-// number is that of the n-th packet of a share.
+// number returns the number of the n-th packet of a share.
 func (s share) number(n uint64) uint64 {
 	if s.of == 0 {
 		return n
@@ -30,7 +30,7 @@ func (s share) number(n uint64) uint64 {
 	return s.rest + n*s.of
 }
 
-// count is how many of so many packets are of the share.
+// count returns how many of so many packets are of the share.
 func (s share) count(all uint64) uint64 {
 	if s.of == 0 || all == noLimit {
 		return all

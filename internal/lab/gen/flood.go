@@ -41,8 +41,8 @@ func ParseKind(s string) (Kind, error) {
 	return 0, fmt.Errorf("no kind %q: it is one of %s", s, strings.Join(names, ", "))
 }
 
-// DefaultTo is where a flood from a device of a lab goes if nothing else is asked for: the IPv4
-// address of the device's other end. The error wraps lab.ErrForeign for a device of no lab.
+// DefaultTo returns where a flood from a device of a lab goes if nothing else is asked for: the
+// IPv4 address of the device's other end. The error wraps lab.ErrForeign for a device of no lab.
 func DefaultTo(namespace, device string) (to netip.Addr, err error) {
 	err = lab.Inside(namespace, func() error {
 		d, err := lab.Owned(device)
@@ -219,7 +219,7 @@ func (f *Flood) completeLengths(dev device) error {
 	return nil
 }
 
-// ipHeader is the length of the IP header with extension headers.
+// ipHeader returns the length of the IP header with extension headers.
 func (f *Flood) ipHeader() int {
 	switch {
 	case f.To.Is4():
@@ -230,7 +230,7 @@ func (f *Flood) ipHeader() int {
 	return 40
 }
 
-// l4Header is the length of the transport header.
+// l4Header returns the length of the transport header.
 func (f *Flood) l4Header() int {
 	n := [...]int{UDP: 8, SYN: 20, ACK: 20, ICMPEcho: 8, Fragment: 0}[f.Kind]
 	return n + len(f.TCPOptions)
@@ -239,7 +239,7 @@ func (f *Flood) l4Header() int {
 // fragmentOffset, in units of 8 bytes, is behind a full first fragment at MTU 1500.
 const fragmentOffset = 185
 
-// packet is a complete flood in the terms of templates.
+// packet returns a complete flood in the terms of templates.
 func (f *Flood) packet() spec.Packet {
 	p := spec.Packet{Spec: packet.Spec{
 		Family: packet.IPv4, To: f.To, From: f.Sources[0].Addr(), TTL: &f.TTL,

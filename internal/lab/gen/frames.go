@@ -65,13 +65,13 @@ func (f *Frames) check() error {
 	return nil
 }
 
-// stride is the length that all frames are sent at, a multiple of 8.
+// stride returns the length that all frames are sent at, a multiple of 8.
 func (f *Frames) stride() int {
 	longest := slices.MaxFunc(f.Frames, func(a, b []byte) int { return len(a) - len(b) })
 	return max(minTrace, (len(longest)+7)&^7)
 }
 
-// memory is the frames one behind the other, with the addresses of a device of a lab.
+// memory returns the frames one behind the other, with the addresses of a device of a lab.
 func (f *Frames) memory(dev device) []byte {
 	stride := f.stride()
 	b := make([]byte, stride*len(f.Frames))

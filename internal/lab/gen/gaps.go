@@ -61,7 +61,7 @@ func (g *Gaps) add(o *Gaps) {
 	g.Max = max(g.Max, o.Max)
 }
 
-// Count is how many gaps there were.
+// Count returns how many gaps there were.
 func (g *Gaps) Count() uint64 {
 	if g.hist == nil {
 		return 0
@@ -69,8 +69,8 @@ func (g *Gaps) Count() uint64 {
 	return uint64(g.hist.TotalCount())
 }
 
-// Quantile is the gap that a share q, 0 to 1, of the gaps do not exceed; within an eighth of it for
-// live frames, and within a hundredth for what user space sent.
+// Quantile returns the gap that a share q, 0 to 1, of the gaps do not exceed; within an eighth of
+// it for live frames, and within a hundredth for what user space sent.
 func (g *Gaps) Quantile(q float64) time.Duration {
 	if g.hist == nil {
 		return 0

@@ -206,7 +206,7 @@ func (c *Config) run(ctx context.Context) (r Report, dev device, err error) {
 	return r, dev, err
 }
 
-// achieved is the rate of n packets sent over span. In a paced run the first went at its start
+// achieved returns the rate of n packets sent over span. In a paced run the first went at its start
 // and the last at its end, which makes one interval less than packets.
 func achieved(n uint64, span time.Duration, paced bool) float64 {
 	if paced && n > 1 {

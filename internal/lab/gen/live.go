@@ -49,8 +49,8 @@ type live struct {
 	state liveRun
 }
 
-// nextRuns is how many runs the next system call makes, so that it takes a time, when one of so
-// many took so long.
+// nextRuns returns how many runs the next system call makes, so that it takes a time, when one of
+// so many took so long.
 func nextRuns(runs uint64, took, call time.Duration) uint64 {
 	fitting := float64(runs) * float64(call) / float64(max(took, 1))
 	return min(max(uint64(min(fitting, 2*float64(runs))), pacedBatch), mostRuns)
@@ -251,7 +251,7 @@ func (l *live) run(ctx context.Context, c Config, dev device, m meter) error {
 	return nil
 }
 
-// report is what the program counted.
+// report returns what the program counted.
 func (l *live) report() Report {
 	st := &l.state
 	r := Report{Sent: st.Sent, Bytes: st.Bytes, Gaps: KernelGaps(st.Gaps[:], st.GapMax), Path: Live}
@@ -269,7 +269,7 @@ func (l *live) report() Report {
 	return r
 }
 
-// monotonic is the clock that the program reads, in ns.
+// monotonic returns the clock that the program reads, in ns.
 func monotonic() uint64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock

@@ -184,10 +184,10 @@ func (u *user) frame(b []byte) int {
 	return len(f)
 }
 
-// since is the time since the start, which may be still to come.
+// since returns the time since the start, which may be still to come.
 func (u *user) since(now uint64) time.Duration { return max(0, time.Duration(now-u.start)) }
 
-// due is how many packets go now: packet n is due n intervals after the start.
+// due returns how many packets go now: packet n is due n intervals after the start.
 func (u *user) due(now uint64) uint64 {
 	most := min(uint64(u.w.batch()), u.Count-u.n)
 	if u.Rate == 0 {

@@ -47,7 +47,7 @@ func NeedTwoCores(t testing.TB) {
 	}
 }
 
-// New is the standard lab.
+// New returns the standard lab.
 func New(t testing.TB) *lab.Lab {
 	t.Helper()
 	NeedRoot(t)
@@ -63,8 +63,8 @@ func New(t testing.TB) *lab.Lab {
 	return l
 }
 
-// Machines are two hosts that stand for machines, with a card each, eth0, at the ends of a wire.
-// Neither has a route over it but those of its addresses.
+// Machines returns two hosts that stand for machines, with a card each, eth0, at the ends of a
+// wire. Neither has a route over it but those of its addresses.
 func Machines(t testing.TB) (here, there *lab.Host) {
 	t.Helper()
 	NeedRoot(t)

@@ -297,7 +297,7 @@ func (p *Peer) Probe(probes echo.Probes, t *Timed) error {
 // mostProbes are those of a run.
 const mostProbes = 10_000_000
 
-// host is that of the interface that was taken.
+// host returns the host of the interface that was taken.
 func (p *Peer) host() (*lab.Host, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

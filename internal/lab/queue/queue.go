@@ -181,7 +181,7 @@ const (
 	handleMajor = 0xffff0000
 )
 
-// queue is what a message says; false of what holds no packets.
+// queue returns what a message says; false of what holds no packets.
 func (m *message) queue() (q Queue, ok bool) {
 	q.Kind = strings.TrimRight(string(m.attrs[nl.TCA_KIND]), "\x00")
 	if q.Kind == "" || q.Kind == "ingress" || q.Kind == "clsact" {

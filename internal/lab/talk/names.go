@@ -55,7 +55,7 @@ func forgedQueries() (lines []string) {
 	return lines
 }
 
-// query is a query for the address of a name.
+// query returns a query for the address of a name.
 func query(id uint16, name string) []byte {
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: id},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name),

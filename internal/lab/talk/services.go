@@ -15,7 +15,7 @@ import (
 	"levee/internal/packet/a2s"
 )
 
-// hexed is bytes that are written in hex, with spaces.
+// hexed returns bytes that are written in hex, with spaces.
 func hexed(text string) []byte {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
 	if err != nil {
@@ -24,12 +24,12 @@ func hexed(text string) []byte {
 	return b
 }
 
-// forged is a line of a flood.
+// forged returns a line of a flood.
 func forged(payload []byte, more string) string {
 	return fmt.Sprintf("payload hex %q %s", hex.EncodeToString(payload), more)
 }
 
-// drawn are bytes of no meaning, n of them.
+// drawn returns bytes of no meaning, n of them.
 func drawn(n int) []byte { return bytes.Repeat([]byte{0x5a}, n) }
 
 // at tells whether b has want at an offset.

@@ -50,10 +50,10 @@ type Service struct {
 // All are all services.
 var All = []*Service{games, goldsrc, raknet, quic, wireguard, openvpn, names}
 
-// Name is a service's name.
+// Name returns a service's name.
 func Name(s *Service) string { return s.Name }
 
-// Find is the service of that name.
+// Find returns the service of that name.
 func Find(name string) (*Service, error) {
 	for _, s := range All {
 		if s.Name == name {
@@ -66,7 +66,7 @@ func Find(name string) (*Service, error) {
 // key is what a server's values are computed from.
 type key [2]uint64
 
-// value is n bytes, at most 16, for a client: nobody else can know them.
+// value returns n bytes, at most 16, for a client: nobody else can know them.
 func (k key) value(from netip.AddrPort, n int) []byte {
 	b, _ := from.MarshalBinary() // never fails
 	hi, lo := siphash.Hash128(k[0], k[1], b)

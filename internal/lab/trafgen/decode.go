@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// words is the packet in those of a template.
+// words returns the packet in those of a template.
 func (p *frame) words() ([]string, error) {
 	if len(p.headers) > 0 {
 		return p.byHeaders()
@@ -54,7 +54,7 @@ func (d *decoder) fail(at int, format string, args ...any) {
 	d.err = wrong(t.line, t.text, format, args...)
 }
 
-// take is the next n bytes.
+// take returns the next n bytes.
 func (d *decoder) take(n int, what string) []cell {
 	if d.err == nil && d.at+n > len(d.bytes) {
 		d.fail(len(d.bytes), "the packet ends within %s", what)
@@ -66,7 +66,7 @@ func (d *decoder) take(n int, what string) []cell {
 	return d.bytes[d.at-n : d.at]
 }
 
-// number is the next n bytes, which may not vary.
+// number returns the next n bytes, which may not vary.
 func (d *decoder) number(n int, what string) (v uint64) {
 	begin := d.at
 	for i, c := range d.take(n, what) {

@@ -45,7 +45,7 @@ func Import(name, text string) (template string, err error) {
 	return template, nil
 }
 
-// wrong is an error at a line about a word.
+// wrong returns an error at a line about a word.
 func wrong(line int, word, format string, args ...any) error {
 	return fmt.Errorf("%d: %s: %s", line, word, fmt.Sprintf(format, args...))
 }

@@ -42,7 +42,7 @@ func (h *header) read() (*said, error) {
 	return s, nil
 }
 
-// read is the value as text of a template; the number too, if it is one that does not vary.
+// read returns the value as text of a template; the number too, if it is one that does not vary.
 func (f *field) read(r row) (text string, v *uint64, err error) {
 	if len(f.value) == 0 {
 		if r.form != aFlag {
@@ -154,7 +154,7 @@ var usual = map[string][][2]string{
 var levels = map[string]int{"eth": 0, "vlan": 1, "arp": 2, "ipv4": 2, "ipv6": 2, "icmp4": 3,
 	"icmp6": 3, "udp": 3, "tcp": 3}
 
-// byHeaders is a packet of functions, and bytes as its payload.
+// byHeaders returns a packet of functions, and bytes as its payload.
 func (p *frame) byHeaders() (out []string, err error) {
 	var all []*said
 	level, tags := -1, 0
@@ -212,7 +212,7 @@ func (p *frame) byHeaders() (out []string, err error) {
 	return append(out, d.out...), d.err
 }
 
-// tagOf is how many VLAN tags are among headers.
+// tagOf returns how many VLAN tags are among headers.
 func tagOf(before []*said) (n int) {
 	for _, s := range before {
 		if s.name == "vlan" {
@@ -222,7 +222,7 @@ func tagOf(before []*said) (n int) {
 	return n
 }
 
-// words are those of one header.
+// words returns the words of one header.
 func (s *said) words(network string, last bool, tags int) (out []string, err error) {
 	name := s.name
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }

@@ -83,7 +83,7 @@ var index = func() (out [256]*Info) {
 	return out
 }()
 
-// Info is the row of an action. One that is not listed may nothing.
+// Info returns the row of an action. One that is not listed may nothing.
 func (a Action) Info() *Info {
 	if i := index[a]; i != nil {
 		return i
@@ -91,7 +91,7 @@ func (a Action) Info() *Info {
 	return &unlisted
 }
 
-// String is the word of the action.
+// String returns the word of the action.
 func (a Action) String() string { return a.Info().Word }
 
 // MayDecide reports whether rules with the action decide packets, all or some.
@@ -107,7 +107,7 @@ func (a Action) DecidesSome() bool { return a.MayDecide() && !a.Decides() }
 // Decides reports whether a packet that the rule matches meets no rule behind it.
 func (a Action) Decides() bool { return a.Info().Decides }
 
-// Verdict is what the action does to a packet that it decides.
+// Verdict returns what the action does to a packet that it decides.
 func (a Action) Verdict() Action { return a.Info().Verdict }
 
 // First reports whether rules with the action stand before all others.
@@ -125,7 +125,7 @@ func Words() []string {
 	return out
 }
 
-// Named is the action of a word of the language.
+// Named returns the action of a word of the language.
 func Named(word string) (a Action, ok bool) {
 	for i := range table {
 		if table[i].Word == word {

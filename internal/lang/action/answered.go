@@ -29,10 +29,10 @@ var answered = [NumAnswered]AnsweredInfo{
 		Example: "cookie a2s udp port 27015"},
 }
 
-// Info is what is true of the kind.
+// Info returns what is true of the kind.
 func (a Answered) Info() *AnsweredInfo { return &answered[a] }
 
-// AnsweredBy is the kind for a word that stands behind `cookie`.
+// AnsweredBy returns the kind for a word that stands behind `cookie`.
 func AnsweredBy(word string) (Answered, bool) {
 	for a := SYNs + 1; a < NumAnswered; a++ {
 		if answered[a].Word == word {

@@ -219,7 +219,7 @@ const (
 	NotEqual               // !=
 )
 
-// String is the sign, or "" for NoOp.
+// String returns the sign, or "" for NoOp.
 func (o Op) String() string { return [...]string{"", "<", "<=", ">", ">=", "=", "!="}[o] }
 
 // Walk says in which order a field of a template takes its values, one a packet.

@@ -44,14 +44,14 @@ func (p *printer) detect(s *Detect) {
 	}
 }
 
-// Text is a detector in one line, as it is printed.
+// Text returns a detector in one line, as it is printed.
 func (s *Detect) Text() string {
 	var p printer
 	p.detect(s)
 	return string(p.b)
 }
 
-// KeepText is what stands behind `keep` in one line, or "".
+// KeepText returns what stands behind `keep` in one line, or "".
 func (s *Detect) KeepText() string {
 	if s.Keep == nil {
 		return ""

@@ -32,7 +32,7 @@ func Format(f *File) []byte {
 	return p.b
 }
 
-// String is the canonical text of a rule: one line, without comments.
+// String returns the canonical text of a rule: one line, without comments.
 func (r *Rule) String() string { return string(r.AppendText(nil)) }
 
 // AppendText appends the canonical text of a rule to b, like String.
@@ -42,7 +42,7 @@ func (r *Rule) AppendText(b []byte) []byte {
 	return p.b
 }
 
-// String is the packet of a test step as words, or the entry that it puts into a set.
+// String returns the packet of a test step as words, or the entry that it puts into a set.
 func (s *Step) String() string {
 	var p printer
 	p.stepWhat(s)
@@ -90,7 +90,7 @@ func fit(in string, ls []*Value, out func(*printer)) string {
 	}
 }
 
-// lists are the lists in a statement, in the order in which they are printed.
+// lists returns the lists in a statement, in the order in which they are printed.
 func lists(s Stmt) []*Value {
 	var ls []*Value
 	switch s := s.(type) {
@@ -160,7 +160,7 @@ func (v *Value) hasComments() bool {
 	return false
 }
 
-// width is the number of columns of the list in one line, near enough to compare lists.
+// width returns the number of columns of the list in one line, near enough to compare lists.
 func (v *Value) width() int {
 	n := 2
 	for i := range v.Elems {
@@ -169,7 +169,7 @@ func (v *Value) width() int {
 	return n
 }
 
-// widest is the width of the widest line, in characters, without a comment at its end.
+// widest returns the width of the widest line, in characters, without a comment at its end.
 func widest(text string) int {
 	most := 0
 	for line := range strings.SplitSeq(text, "\n") {
@@ -214,7 +214,7 @@ func layoutTest(t *Test) string {
 	return string(append(p.b, '}'))
 }
 
-// text is a step in one line, without comments.
+// text returns a step in one line, without comments.
 func (s *Step) text() string {
 	var p printer
 	p.step(s)

@@ -39,7 +39,7 @@ func (p *printer) limit(l *Limit) {
 	}
 }
 
-// Text is the key as it is printed.
+// Text returns the key as it is printed.
 func (k *Key) Text() string {
 	text := k.Name.Text
 	if k.Bits != nil {

@@ -80,7 +80,7 @@ func (p *printer) entries(l *List) {
 	}
 }
 
-// placeText is what stands in the parentheses of a condition that asks for a list.
+// placeText returns what stands in the parentheses of a condition that asks for a list.
 func (l *List) placeText() string {
 	var p printer
 	p.place(l)
@@ -88,7 +88,7 @@ func (l *List) placeText() string {
 	return string(p.b)
 }
 
-// Text is a list in one line, as it is printed.
+// Text returns a list in one line, as it is printed.
 func (l *List) Text() string {
 	var p printer
 	p.list(l)

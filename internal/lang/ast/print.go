@@ -140,7 +140,7 @@ func (t *Term) Rank() int {
 	return n
 }
 
-// Phrase is the row of the table of fields with the words of the term.
+// Phrase returns the row of the table of fields with the words of the term.
 func (t *Term) Phrase() *field.Phrase { return &field.Phrases[rows[t.Kind][t.Field]] }
 
 // rows are the rows of the table of fields, by kind and field of a term.
@@ -153,7 +153,7 @@ var rows = func() (out [numKinds][field.NumFields]uint8) {
 	return out
 }()
 
-// KindsOf are the kinds of terms that a row is about: of several, only those of packets.
+// KindsOf returns the kinds of terms that a row is about: of several, only those of packets.
 func KindsOf(ph *field.Phrase) []TermKind {
 	switch ph.Form {
 	case field.FormAlone:
@@ -353,14 +353,14 @@ func (p *printer) stepWhat(s *Step) {
 	}
 }
 
-// Words are the words of a term without its value: "not from port".
+// Words returns the words of a term without its value: "not from port".
 func (t *Term) Words() string {
 	bare := *t
 	bare.Value = nil
 	return bare.Text()
 }
 
-// Text is the term as it is printed, in one line; a long value is cut short.
+// Text returns the term as it is printed, in one line; a long value is cut short.
 func (t *Term) Text() string {
 	if v := t.Value; v != nil && len(v.Elems) > 3 {
 		few := *t
@@ -372,7 +372,7 @@ func (t *Term) Text() string {
 	return diag.Clip(t.Whole())
 }
 
-// Whole is the term as it is printed, in one line.
+// Whole returns the term as it is printed, in one line.
 func (t *Term) Whole() string {
 	var pr printer
 	pr.term(t)

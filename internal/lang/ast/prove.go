@@ -26,7 +26,7 @@ func (p *printer) prove(s *Prove) {
 	}
 }
 
-// Text is the statement in one line, as it is printed.
+// Text returns the statement in one line, as it is printed.
 func (s *Prove) Text() string {
 	var p printer
 	p.prove(s)

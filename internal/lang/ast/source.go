@@ -110,14 +110,14 @@ func (p *printer) where(all []Condition) {
 	}
 }
 
-// Flows is the match of the flows that are read, as it is printed.
+// Flows returns the match of the flows that are read, as it is printed.
 func (s *Source) Flows() string {
 	var p printer
 	p.terms(s.Terms)
 	return strings.TrimSpace(string(p.b))
 }
 
-// Text is a source in one line, as it is printed.
+// Text returns a source in one line, as it is printed.
 func (s *Source) Text() string {
 	var p printer
 	p.source(s)

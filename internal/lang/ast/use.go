@@ -41,7 +41,7 @@ func (p *printer) use(s *Use) {
 	}
 }
 
-// Title is what the profile is called where it is used.
+// Title returns what the profile is called where it is used.
 func (s *Use) Title() string {
 	if s.Path != nil {
 		return s.Path.Text
@@ -49,7 +49,7 @@ func (s *Use) Title() string {
 	return s.Name.Text
 }
 
-// String is a value as it is printed.
+// String returns a value as it is printed.
 func (v *Value) String() string {
 	var p printer
 	p.value(v)
@@ -74,10 +74,10 @@ const (
 	firstPart = 1 << 27 // and so many has no file
 )
 
-// PartBase is the number in front of that of the first line of a part.
+// PartBase returns the number in front of that of the first line of a part.
 func PartBase(part int) int32 { return int32(firstPart + part*PartLines) }
 
-// Own is a place in the file itself: of what is in a part, the place where that is used.
+// Own returns a place in the file itself: of what is in a part, the place where that is used.
 func (f *File) Own(at diag.Pos) diag.Pos {
 	if at.Line < firstPart {
 		return at

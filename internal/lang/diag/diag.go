@@ -21,7 +21,7 @@ type Pos struct {
 	EndCol int32 `json:"end_col"`
 }
 
-// To is the place from the start of p to the end of q, or to the end of p's word where q is in
+// To returns the place from the start of p to the end of q, or to the end of p's word where q is in
 // another line.
 func (p Pos) To(q Pos) Pos {
 	if q.Line == p.Line && q.EndCol > p.EndCol {
@@ -137,7 +137,7 @@ func (c *Collector) Warnf(pos Pos, hint, format string, args ...any) {
 // be worked out.
 func (c *Collector) Full() bool { return c.errors >= MaxDiagnostics }
 
-// Errors is how many errors were added, also those that will only be counted.
+// Errors returns how many errors were added, also those that will only be counted.
 func (c *Collector) Errors() int { return c.errors }
 
 func (c *Collector) add(pos Pos, s Severity, hint, format string, args []any) {

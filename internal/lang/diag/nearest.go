@@ -25,7 +25,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Distance is the number of inserted, deleted, changed and swapped characters between a and b
+// Distance returns the number of inserted, deleted, changed and swapped characters between a and b
 // (optimal string alignment).
 func Distance(a, b string) int {
 	var prev2 []int

@@ -12,10 +12,10 @@ func (p Problem) Found() bool { return p.Message != "" }
 // Report reports p at a place, as an error.
 func (c *Collector) Report(at Pos, p Problem) { c.Errorf(at, p.Hint, "%s", p.Message) }
 
-// Problemf is the problem of a message, with the hint what to write instead.
+// Problemf returns the problem of a message, with the hint what to write instead.
 func Problemf(hint, format string, args ...any) Problem {
 	return Problem{fmt.Sprintf(format, args...), hint}
 }
 
-// DidYouMean is the hint with what was probably meant.
+// DidYouMean returns the hint with what was probably meant.
 func DidYouMean(what any) string { return fmt.Sprintf("did you mean \"%v\"?", what) }

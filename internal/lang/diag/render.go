@@ -31,7 +31,7 @@ func (ds Diagnostics) Render(w io.Writer, color bool) error {
 	return b.Flush()
 }
 
-// String is the diagnostic as Render prints it, without colour.
+// String returns the diagnostic as Render prints it, without colour.
 func (d Diagnostic) String() string {
 	var s strings.Builder
 	b := bufio.NewWriter(&s)
@@ -132,7 +132,7 @@ type Shown string
 // MarshalText implements encoding.TextMarshaler.
 func (s Shown) MarshalText() ([]byte, error) { return []byte(Unquoted(string(s))), nil }
 
-// ShownAll is a list of them, which JSON shows as [] where it is empty.
+// ShownAll returns a list of them, which JSON shows as [] where it is empty.
 func ShownAll(names []string) []Shown {
 	out := []Shown{}
 	for _, n := range names {
@@ -141,9 +141,10 @@ func ShownAll(names []string) []Shown {
 	return out
 }
 
-// Quoted is a name as it may be shown in a line of text: unchanged when all of it prints, else in
-// double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for a
-// command. A name that begins with a double quote is quoted too, so that Unquoted finds each name.
+// Quoted returns a name as it may be shown in a line of text: unchanged when all of it prints, else
+// in double quotes with Go's escapes. Names of files and devices may hold what a terminal takes for
+// a command. A name that begins with a double quote is quoted too, so that Unquoted finds each
+// name.
 func Quoted(name string) string {
 	if utf8.ValidString(name) && !strings.HasPrefix(name, `"`) && !strings.ContainsFunc(name,
 		func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -152,8 +153,8 @@ func Quoted(name string) string {
 	return strconv.Quote(name)
 }
 
-// Unquoted is what a text that begins with a name as Quoted shows it, such as a place in a file,
-// has with the name as it is.
+// Unquoted returns what a text that begins with a name as Quoted shows it, such as a place in a
+// file, has with the name as it is.
 func Unquoted(text string) string {
 	quoted, err := strconv.QuotedPrefix(text)
 	if err != nil || text[0] != '"' {
@@ -166,11 +167,11 @@ func Unquoted(text string) string {
 	return name + text[len(quoted):]
 }
 
-// Base is the last element of a path that is shown as Quoted does, shown in the same way.
+// Base returns the last element of a path that is shown as Quoted does, shown in the same way.
 func Base(path string) string { return Quoted(filepath.Base(Unquoted(path))) }
 
-// Escaped is a text of one or more lines, as it may be shown: what does not print, other than the
-// ends of lines, is in Go's escapes.
+// Escaped returns a text of one or more lines, as it may be shown: what does not print, other than
+// the ends of lines, is in Go's escapes.
 func Escaped(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {

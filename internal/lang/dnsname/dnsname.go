@@ -120,7 +120,7 @@ func cutLabel(text string) (label []byte, rest string, err *Error) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// lower is a byte in lower case, in ASCII alone (RFC 4343).
+// lower returns a byte in lower case, in ASCII alone (RFC 4343).
 func lower(c byte) byte {
 	if c >= 'A' && c <= 'Z' {
 		return c + 'a' - 'A'
@@ -128,7 +128,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// Lower is bytes of a message as names have them.
+// Lower returns bytes of a message as names have them.
 func Lower(b []byte) Name {
 	out := slices.Clone(b)
 	for i, c := range out {
@@ -150,7 +150,7 @@ func Stored(b []byte) (Name, bool) {
 	return Name(b), true
 }
 
-// Labels is how many labels the name has.
+// Labels returns how many labels the name has.
 func (n Name) Labels() (labels int) {
 	for n != "" {
 		n = n.Parent()
@@ -159,7 +159,7 @@ func (n Name) Labels() (labels int) {
 	return labels
 }
 
-// Parent is the name without its first label; that of the root is the root.
+// Parent returns the name without its first label; that of the root is the root.
 func (n Name) Parent() Name {
 	if n == "" {
 		return ""
@@ -167,7 +167,7 @@ func (n Name) Parent() Name {
 	return n[1+int(n[0]):]
 }
 
-// Last is the name's last labels, so many of them; the name itself if it has fewer.
+// Last returns the name's last labels, so many of them; the name itself if it has fewer.
 func (n Name) Last(labels int) Name {
 	for range n.Labels() - labels {
 		n = n.Parent()
@@ -198,7 +198,7 @@ func (n Name) suffix() (is, registry bool) {
 	return suffix == text, registry
 }
 
-// String is the name as zone files have it, without the dot at the end; "." is the root.
+// String returns the name as zone files have it, without the dot at the end; "." is the root.
 func (n Name) String() string {
 	if n == "" {
 		return "."
@@ -235,7 +235,7 @@ func escape(label string) string {
 	return b.String()
 }
 
-// String is the pattern as Parse reads it.
+// String returns the pattern as Parse reads it.
 func (p Pattern) String() string {
 	switch {
 	case p.Below && p.Name == "":

@@ -59,7 +59,7 @@ type Info struct {
 	Needs  string // why a rule contradicts itself that asks packets for the field which lack it
 }
 
-// Info is the row of a field; of what is no field, that of None.
+// Info returns the row of a field; of what is no field, that of None.
 func (f Field) Info() *Info {
 	if f >= NumFields {
 		f = None
@@ -73,9 +73,9 @@ func init() {
 	}
 }
 
-// sure is the row, or one of which nothing may be concluded where it does not say which packets
-// have the field, or which numbers these have. Rules that ask for it would go as those that match
-// nothing.
+// sure returns the row, or one of which nothing may be concluded where it does not say which
+// packets have the field, or which numbers these have. Rules that ask for it would go as those that
+// match nothing.
 func (i Info) sure() Info {
 	p := i.Header.Presence()
 	lacks := func(has bool, values []Range) bool {
@@ -104,13 +104,13 @@ type Range struct{ Lo, Hi uint64 }
 // Values are those that packets can have, sorted and disjoint, by the family of the packet.
 type Values struct{ Other, IPv4, IPv6 []Range }
 
-// upTo are the values from 0 to the highest, whatever the family.
+// upTo returns the values from 0 to the highest, whatever the family.
 func upTo(highest uint64) Values {
 	r := []Range{{0, highest}}
 	return Values{r, r, r}
 }
 
-// Highest is the greatest of the values.
+// Highest returns the greatest of the values.
 func (v *Values) Highest() (highest uint64) {
 	for _, rs := range [][]Range{v.Other, v.IPv4, v.IPv6} {
 		for _, r := range rs {
@@ -159,7 +159,7 @@ type Presence struct {
 	Tags   int  // how many VLAN tags at least
 }
 
-// Presence is which packets have the header: none of a header that is not known.
+// Presence returns which packets have the header: none of a header that is not known.
 func (h Header) Presence() *Presence {
 	if int(h) >= len(headers) {
 		h = NoHeader
@@ -220,7 +220,7 @@ func (f Field) OfMessage() bool {
 	return by == ByName || by == ByMessage
 }
 
-// Word is the first word of the language about the field.
+// Word returns the first word of the language about the field.
 func (f Field) Word() string {
 	for i := range Phrases {
 		if Phrases[i].Field == f {
@@ -230,7 +230,7 @@ func (f Field) Word() string {
 	return ""
 }
 
-// Remembered are the fields that packets before a packet have told, or that the kernel tells.
+// Remembered returns the fields that packets before a packet have told, or that the kernel tells.
 func Remembered() (all []Field) {
 	for f := range NumFields {
 		if table[f].Remembered {

@@ -9,7 +9,7 @@ import (
 func one(word string, v uint64) Name          { return Name{word, Range{v, v}} }
 func several(word string, lo, hi uint64) Name { return Name{word, Range{lo, hi}} }
 
-// words are the words of names, in their order.
+// words returns the words of names, in their order.
 func words(names []Name) (out []string) {
 	for _, n := range names {
 		out = append(out, n.Word)

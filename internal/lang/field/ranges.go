@@ -19,7 +19,7 @@ func Join(rs []Range) []Range {
 	return slices.Clip(out)
 }
 
-// Intersect is what two lists share; both are sorted and disjoint.
+// Intersect returns what two lists share; both are sorted and disjoint.
 func Intersect(a, b []Range) []Range {
 	var out []Range
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -35,7 +35,7 @@ func Intersect(a, b []Range) []Range {
 	return out
 }
 
-// Subtract is what is in a and not in b; both are sorted and disjoint.
+// Subtract returns what is in a and not in b; both are sorted and disjoint.
 func Subtract(a, b []Range) []Range {
 	var out []Range
 	j := 0

@@ -379,8 +379,8 @@ var table = [NumFields]Info{
 	},
 }
 
-// namedSender is the row of what a policy names of senders. Its values are places in its list of
-// names, from 1 on. They lie in members of struct key that nothing asks of what leaves.
+// namedSender returns the row of what a policy names of senders. Its values are places in its list
+// of names, from 1 on. They lie in members of struct key that nothing asks of what leaves.
 func namedSender(word, key string, byte int) Info {
 	return Info{
 		Name: word, Header: InIP, Compare: ByRange, Key: key, Byte: byte, Absent: absent,

@@ -392,7 +392,7 @@ func (fl *flattener) accept(i int, c match.Match, r *ChainRule, top bool) {
 	}
 }
 
-// unseen is m without the frames that base chain b sees.
+// unseen returns m without the frames that base chain b sees.
 func unseen(m match.Match, b *Chain) match.Match {
 	if b.Family.Fields[match.Ether] == nil {
 		m.Never = true
@@ -499,7 +499,7 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 	return false
 }
 
-// covering is the alternative that holds for all packets of c alone, or all alternatives.
+// covering returns the alternative that holds for all packets of c alone, or all alternatives.
 func (r *ChainRule) covering(c *match.Match) (first, last int) {
 	for i := range r.Alts {
 		if c.Compatible(&r.Alts[i]) && c.Within(r.Alts[i]) {

@@ -49,7 +49,7 @@ func ParseAction(s string) (Action, error) {
 	return 0, fmt.Errorf("no action %q: it is one of %s", s, strings.Join(actions[:], ", "))
 }
 
-// Of is the action of the rule with this number, as the policy writes it.
+// Of returns the action of the rule with this number, as the policy writes it.
 func (a Action) Of(rule int) string {
 	if a == Alternate {
 		return actions[rule%2]

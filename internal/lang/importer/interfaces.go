@@ -7,8 +7,8 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// VlanOf is the VLAN id of an interface named as DEV.ID, which receives the tagged frames of dev;
-// nil for any other name.
+// VlanOf returns the VLAN id of an interface named as DEV.ID, which receives the tagged frames of
+// dev; nil for any other name.
 func VlanOf(name, dev string) match.Spans {
 	id, ok := strings.CutPrefix(name, dev+".")
 	n, err := strconv.ParseUint(id, 10, 12)

@@ -25,7 +25,8 @@ var (
 	sctpDCCP = match.Spans{{Lo: 33, Hi: 33}, {Lo: 132, Hi: 132}}
 )
 
-// tcpStrays are the segments by which conntrack begins no connection, where they belong to none.
+// tcpStrays returns the segments by which conntrack begins no connection, where they belong to
+// none.
 func tcpStrays() match.Match {
 	return match.TcpOnly.WithoutFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0x02}).
 		WithoutFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0x10}).With(match.Known,
@@ -41,8 +42,8 @@ func newStateSet(states []string) stateSet {
 		has(StateUntracked)}
 }
 
-// packets are the packets that have one of the states; all tells that these are all packets. Those
-// that pass are of new connections of TCP by the SYN alone: older ones are known otherwise.
+// packets returns the packets that have one of the states; all tells that these are all packets.
+// Those that pass are of new connections of TCP by the SYN alone: older ones are known otherwise.
 func (s stateSet) packets(v Verb) (out []match.Match, all bool) {
 	if s.is && s.related && s.fresh && s.invalid {
 		return nil, true
@@ -89,8 +90,8 @@ func (s stateSet) packets(v Verb) (out []match.Match, all bool) {
 // belong to a connection that levee does not know, such as a tunnel's, no rule drops them for it.
 var tooBig, tooBig6 = match.Spans{{Lo: 3<<8 | 4, Hi: 3<<8 | 4}}, match.Types(2)
 
-// kind are the packets of m that are known, that are not, or all; had tells that the known ones are
-// there already.
+// kind returns the packets of m that are known, that are not, or all; had tells that the known ones
+// are there already.
 func kind(m match.Match, is, not, had bool) []match.Match {
 	switch {
 	case is && not:

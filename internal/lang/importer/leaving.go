@@ -13,7 +13,7 @@ import (
 // which is kept only if it cuts nothing that the source lets leave: a rule that passes and has no
 // word leaves the side out as a whole.
 
-// outside is the output for what leaves, of the same policy.
+// outside returns the output for what leaves, of the same policy.
 func (o *Output) outside() *Output {
 	side := NewOutput(o.names, o.tool, Rulesets{Device: o.device, Stateless: o.stateless})
 	side.leaves, side.labels, side.Taken = true, o.labels, o.Taken
@@ -116,7 +116,7 @@ func (o *Output) addSide() {
 	o.rules += o.Side.rules
 }
 
-// reasons are what a policy has no words for in a rule.
+// reasons returns what a policy has no words for in a rule.
 func reasons(r *ChainRule) string {
 	if len(r.Unknown) == 0 {
 		return "has no word"
@@ -124,7 +124,7 @@ func reasons(r *ChainRule) string {
 	return r.Unknown[0].What
 }
 
-// endingOut is the default of what leaves, or closing rules where the chains see a part of it.
+// endingOut returns the default of what leaves, or closing rules where the chains see a part of it.
 func (o *Output) endingOut() string {
 	if len(o.closed) > 0 && slices.Equal(o.sees, match.BothIP) &&
 		!slices.ContainsFunc(o.closed, func(c *Chain) bool { return !c.Drop }) {
@@ -187,7 +187,7 @@ const (
 		"known one, UDP passes as either, and no rule drops it for its state"
 )
 
-// mayLeave are the packets that leave and may have one of the states.
+// mayLeave returns the packets that leave and may have one of the states.
 func (s stateSet) mayLeave(stateless bool) (out []match.Match) {
 	if s.fresh {
 		out = append(out, match.TcpSyn, match.Match{}.With(match.ICMP, match.Requests),
@@ -224,7 +224,7 @@ func (s stateSet) mayLeave(stateless bool) (out []match.Match) {
 	return out
 }
 
-// mustLeave are the packets that leave and cannot have another state than these; nil for none.
+// mustLeave returns the packets that leave and cannot have another state than these; nil for none.
 func (s stateSet) mustLeave() (out []match.Match) {
 	if s.fresh {
 		out = append(out, match.TcpSyn, match.Match{}.With(match.ICMP, match.Requests),

@@ -141,7 +141,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 	fl.out.pending = append(front, fl.out.pending...)
 }
 
-// tracked are the packets of m that conntrack has connections of, as nat is for these alone.
+// tracked returns the packets of m that conntrack has connections of, as nat is for these alone.
 func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 	if fl.out.stateless {
 		return []match.Match{m}, nil
@@ -165,7 +165,7 @@ func (c *Chain) MarkMet() {
 	}
 }
 
-// judged is what the policy does with packets of a rule of nat.
+// judged returns what the policy does with packets of a rule of nat.
 func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bool) {
 	write := func(action string, m match.Match) {
 		fl.out.keeps = fl.out.keeps || m.Fields[match.Known] != nil

@@ -174,8 +174,8 @@ func (o *Output) write(w io.Writer) error {
 	return nil
 }
 
-// ending is what happens to packets that no rule decided: one default where the chains agree and
-// see all IP packets, else closing rules for those they see.
+// ending returns what happens to packets that no rule decided: one default where the chains agree
+// and see all IP packets, else closing rules for those they see.
 func (o *Output) ending() string {
 	var all match.Spans
 	any, drops := false, 0

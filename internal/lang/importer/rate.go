@@ -56,7 +56,7 @@ func NewRate(text, burst string) *Rate {
 	return l
 }
 
-// text is the rate for packets of m, or "" if a policy does not say it.
+// text returns the rate for packets of m, or "" if a policy does not say it.
 func (l *Rate) text(m *match.Match) string {
 	out := fmt.Sprintf(" rate %d/%c burst %d", l.n, l.per, l.burst)
 	one := func(s match.Spans) bool { return len(s) == 1 && s[0].Lo == s[0].Hi }
@@ -145,7 +145,7 @@ func (l *Rate) StandsEarly() {
 	}
 }
 
-// WindowRate is n packets in so many seconds, all of which may come at once.
+// WindowRate returns n packets in so many seconds, all of which may come at once.
 func WindowRate(n, in uint64) *Rate {
 	if in == 0 || n > 1<<20 || in > 1<<20 {
 		return nil

@@ -36,7 +36,8 @@ type Remark struct {
 	place string // where the rule stands, if not in a line of its own: its handle
 }
 
-// String is the remark in one line: "rules.v4:12: left out: -A INPUT ...: why; what to do instead".
+// String returns the remark in one line: "rules.v4:12: left out: -A INPUT ...: why; what to do
+// instead".
 func (r Remark) String() string {
 	var b strings.Builder
 	b.WriteString(r.File)
@@ -74,7 +75,7 @@ type Fates struct {
 	States bool `json:"states,omitempty"`
 }
 
-// String is the summary in one line.
+// String returns the summary in one line.
 func (f Fates) String() string {
 	also := ""
 	if f.States {
@@ -109,7 +110,7 @@ type Imported struct {
 	seen map[string]bool // of Passes
 }
 
-// Summary is what became of the rules, in one line.
+// Summary returns what became of the rules, in one line.
 func (r *Imported) Summary() string {
 	if r.Leaving == (Fates{}) {
 		return r.Fates.String()
@@ -145,7 +146,7 @@ type Group struct {
 	Places []string // of the others
 }
 
-// Groups are the remarks with those of the same text put together, in the order of the first.
+// Groups returns the remarks with those of the same text put together, in the order of the first.
 func (r *Imported) Groups() (out []*Group) {
 	type key struct {
 		kind          Kind
@@ -173,7 +174,7 @@ func (r *Imported) Groups() (out []*Group) {
 	return out
 }
 
-// String is the first remark, and behind it where the others are.
+// String returns the first remark, and behind it where the others are.
 func (g *Group) String() string {
 	const most = 10
 	text := g.Remark.String()

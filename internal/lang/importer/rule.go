@@ -23,7 +23,7 @@ func Stays(what string) Filled {
 		"stays", Instead: "change the policy when they end"}
 }
 
-// Side is the address that a direction of a set means.
+// Side returns the address that a direction of a set means.
 func Side(m *match.Match, dir string) *match.Address {
 	if dir == "dst" {
 		return &m.To
@@ -31,7 +31,7 @@ func Side(m *match.Match, dir string) *match.Address {
 	return &m.From
 }
 
-// PortField is the field of the ports on one side, src or dst.
+// PortField returns the field of the ports on one side, src or dst.
 func PortField(dir string) match.Field {
 	if dir == "dst" {
 		return match.Port
@@ -42,7 +42,7 @@ func PortField(dir string) match.Field {
 // FrameText is about what the Linux kernel adds to a packet behind its hook output.
 const FrameText = "asks for a frame, which no packet has yet at the hook output"
 
-// Ordered is what is below or above a value.
+// Ordered returns what is below or above a value.
 func Ordered(op string, s match.Spans, top uint64) match.Spans {
 	lo, hi := s[0].Lo, s[len(s)-1].Hi
 	switch op {
@@ -148,8 +148,8 @@ func (p *RuleReader) Both(alts ...match.Match) {
 	p.Rule.Alts = out
 }
 
-// Narrow is what holds for one of a and one of b. written counts the ranges of addresses in lists
-// of all rules.
+// Narrow returns what holds for one of a and one of b. written counts the ranges of addresses in
+// lists of all rules.
 func Narrow(a, b []match.Match, written *int) (out []match.Match, err error) {
 	if len(a)*len(b) > MaxAlternatives {
 		return nil, fmt.Errorf("it would become more than %d rules", MaxAlternatives)

@@ -51,7 +51,7 @@ func (o *Output) Policy(w io.Writer, bases []*Chain, rules int, opts Rulesets,
 // ErrWidens says that Strict was asked for, and that the policy would pass more than its source.
 var ErrWidens = errors.New("the policy would pass packets that the source drops")
 
-// SourceNames are the names of inputs, with commas between them.
+// SourceNames returns the names of inputs, with commas between them.
 func SourceNames(in []Source) string {
 	var names []string
 	for _, s := range in {

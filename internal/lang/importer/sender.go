@@ -12,8 +12,8 @@ import (
 // ServiceText is why a rule about a cgroup is left out.
 const ServiceText = "asks for a cgroup that is no unit of systemd, below slices alone"
 
-// OfService is what the unit sends whose cgroup has a path, or what others do; false if it is no
-// unit: a slice has many, and below a unit there is a part of it.
+// OfService returns what the unit sends whose cgroup has a path, or what others do; false if it is
+// no unit: a slice has many, and below a unit there is a part of it.
 func OfService(path string, not bool) (match.Match, bool) {
 	names := strings.Split(strings.Trim(path, "/"), "/")
 	for i, name := range names {

@@ -23,7 +23,7 @@ const (
 
 var knownStates = []string{StateNew, StateEstablished, StateRelated, StateInvalid, StateUntracked}
 
-// tcpGoesOn are the segments that a connection has behind its first, by valid combinations of
+// tcpGoesOn returns the segments that a connection has behind its first, by valid combinations of
 // flags.
 func tcpGoesOn() []match.Match {
 	return []match.Match{
@@ -34,7 +34,7 @@ func tcpGoesOn() []match.Match {
 	}
 }
 
-// tcpNever are the combinations of flags that no segment of a connection has.
+// tcpNever returns the combinations of flags that no segment of a connection has.
 func tcpNever() []match.Match {
 	return []match.Match{
 		match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0}),
@@ -45,7 +45,8 @@ func tcpNever() []match.Match {
 	}
 }
 
-// mayHave are the packets that may have one of the states; all tells that these are all packets.
+// mayHave returns the packets that may have one of the states; all tells that these are all
+// packets.
 func mayHave(states []string) (out []match.Match, all bool) {
 	has := func(s string) bool { return slices.Contains(states, s) }
 	if has(StateNew) && has(StateEstablished) {
@@ -76,7 +77,7 @@ func mayHave(states []string) (out []match.Match, all bool) {
 	return Settled(out), false
 }
 
-// mustHave are the packets that have one of the states and cannot have another one.
+// mustHave returns the packets that have one of the states and cannot have another one.
 func mustHave(states []string) (out []match.Match) {
 	has := func(s string) bool { return slices.Contains(states, s) }
 	if has(StateNew) {
@@ -93,8 +94,8 @@ func mustHave(states []string) (out []match.Match) {
 	return Settled(out)
 }
 
-// couldHave are the packets that conntrack may give one of the states, be it ever so seldom: those
-// that a rule by state decides at most.
+// couldHave returns the packets that conntrack may give one of the states, be it ever so seldom:
+// those that a rule by state decides at most.
 func couldHave(states []string) (out []match.Match, all bool) {
 	if slices.Contains(states, StateEstablished) {
 		return nil, true
@@ -118,7 +119,7 @@ func Settled(in []match.Match) (out []match.Match) {
 	return out
 }
 
-// Negated are the states that are not among these.
+// Negated returns the states that are not among these.
 func Negated(states []string) (out []string) {
 	for _, s := range knownStates {
 		if !slices.Contains(states, s) {

@@ -188,7 +188,8 @@ func (o *Output) write1(action string, m *match.Match, rate, label string) {
 	fmt.Fprintf(&o.body, "%s%s%s as \"%s\"\n", action, m.Text(), rate, o.label(label))
 }
 
-// run is the number of rules from i on that differ in their source, or in their destination, only.
+// run returns the number of rules from i on that differ in their source, or in their destination,
+// only.
 func (o *Output) run(i int) int {
 	first := &o.pending[i]
 	if first.named || first.action == "count" {

@@ -52,10 +52,10 @@ var table = [...]Info{
 		}},
 }
 
-// Info is what is known of it.
+// Info returns what is known of it.
 func (f Form) Info() *Info { return &table[f] }
 
-// All are the forms that a policy can say.
+// All returns the forms that a policy can say.
 func All() (all []Form) {
 	for f := Lines + 1; int(f) < len(table); f++ {
 		all = append(all, f)

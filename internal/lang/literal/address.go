@@ -99,7 +99,8 @@ func prefixLength(s string) (int, bool) {
 	return n, err == nil
 }
 
-// maskLength is the prefix length of a dotted mask, such as 255.255.255.0, or of its complement.
+// maskLength returns the prefix length of a dotted mask, such as 255.255.255.0, or of its
+// complement.
 func maskLength(s string) (int, bool) {
 	m, err := netip.ParseAddr(s)
 	if err != nil || !m.Is4() {
@@ -232,7 +233,7 @@ func appendRange(dst []netip.Prefix, lo, hi netip.Addr) []netip.Prefix {
 	}
 }
 
-// halves are the upper and lower 64 bits of an address; of IPv4 all is in the lower.
+// halves returns the upper and lower 64 bits of an address; of IPv4 all is in the lower.
 func halves(a netip.Addr) (hi, lo uint64) {
 	if a.Is4() {
 		b := a.As4()
@@ -242,7 +243,7 @@ func halves(a netip.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 }
 
-// trailingZeros is the number of zero bits at the end of an address.
+// trailingZeros returns the number of zero bits at the end of an address.
 func trailingZeros(a netip.Addr) int {
 	hi, lo := halves(a)
 	if lo == 0 {
@@ -251,7 +252,7 @@ func trailingZeros(a netip.Addr) int {
 	return bits.TrailingZeros64(lo)
 }
 
-// leftBits is the largest n for which 2^n addresses are left from lo to hi.
+// leftBits returns the largest n for which 2^n addresses are left from lo to hi.
 func leftBits(lo, hi netip.Addr) int {
 	h1, l1 := halves(lo)
 	h2, l2 := halves(hi)
@@ -268,7 +269,7 @@ func leftBits(lo, hi netip.Addr) int {
 	return 63 - bits.LeadingZeros64(l)
 }
 
-// lastAddr is the highest address of a prefix.
+// lastAddr returns the highest address of a prefix.
 func lastAddr(p netip.Prefix) netip.Addr {
 	if p.Addr().Is4() {
 		b := p.Addr().As4()
@@ -321,7 +322,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return a.Bits() - b.Bits()
 }
 
-// joined is the prefix whose two halves are a and b, a below b.
+// joined returns the prefix whose two halves are a and b, a below b.
 func joined(a, b netip.Prefix) (netip.Prefix, bool) {
 	n := a.Bits()
 	if n == 0 || n != b.Bits() || a.Addr().Is4() != b.Addr().Is4() {

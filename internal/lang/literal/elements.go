@@ -29,7 +29,7 @@ func (l *Elements) Reset() {
 	l.spans, l.Names = l.spans[:0], l.Names[:0]
 }
 
-// Size is how many elements there are; a range of addresses counts as one until Merge.
+// Size returns how many elements there are; a range of addresses counts as one until Merge.
 func (l *Elements) Size() int {
 	return len(l.Prefixes) + len(l.Ports) + len(l.Services) + len(l.Endpoints) + len(l.spans) +
 		len(l.Names)

@@ -10,19 +10,19 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Protocol is the number of a protocol that has a name.
+// Protocol returns the number of a protocol that has a name.
 func Protocol(name string) (uint8, bool) {
 	r, ok := field.Proto.Named(name)
 	return uint8(r.Lo), ok
 }
 
-// portProtocol is the number of one that has ports.
+// portProtocol returns the number of one that has ports.
 func portProtocol(name string) (uint8, bool) {
 	v, ok := Protocol(name)
 	return v, ok && policy.HasPorts(v)
 }
 
-// namesOf are the names of values of a field.
+// namesOf returns the names of values of a field.
 func namesOf(f field.Field) (words []string) {
 	for _, n := range f.Info().Names {
 		words = append(words, n.Word)

@@ -124,7 +124,7 @@ func rangeLike(text, sep string) bool {
 // AllDigits reports whether a text has digits, and nothing else.
 func AllDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// plain is the fast path of Element: decimal numbers in bounds.
+// plain returns the fast path of Element: decimal numbers in bounds.
 func (n *Number) plain(text string) (field.Range, bool) {
 	a, rest, ok := decimal(text)
 	b := a
@@ -234,7 +234,7 @@ func (n *Number) unbounded(op ast.Op, r field.Range) ([]field.Range, diag.Proble
 // portsHint says of which protocols services are.
 const portsHint = "only tcp, udp, udplite, sctp and dccp have ports."
 
-// LoneProtocol is what is wrong with the name of a protocol where a service may stand.
+// LoneProtocol returns what is wrong with the name of a protocol where a service may stand.
 func LoneProtocol(name string) diag.Problem {
 	v, ok := Protocol(name)
 	switch {

@@ -30,7 +30,7 @@ func (d *document) hover(at position) *hover {
 	return &hover{markup{"markdown", text}, d.span(w.pos)}
 }
 
-// aboutLabel is the rule of a label.
+// aboutLabel returns the rule of a label.
 func (d *document) aboutLabel(w word) string {
 	r := d.labelled(w)
 	if r == nil {
@@ -40,7 +40,7 @@ func (d *document) aboutLabel(w word) string {
 		r.Place().Line, code(string(r.AppendText(nil))))
 }
 
-// labelled is the first rule with a label.
+// labelled returns the first rule with a label.
 func (d *document) labelled(w word) *ast.Rule {
 	if !w.quoted {
 		return nil
@@ -53,12 +53,12 @@ func (d *document) labelled(w word) *ast.Rule {
 	return nil
 }
 
-// code is a text in a block of its own, which none of its characters ends.
+// code returns a text in a block of its own, which none of its characters ends.
 func code(text string) string {
 	return "    " + strings.ReplaceAll(text, "\n", "\n    ")
 }
 
-// aboutSet is what a set holds.
+// aboutSet returns what a set holds.
 func (d *document) aboutSet(name string) string {
 	s := d.setNamed(name)
 	if s == nil {
@@ -81,7 +81,7 @@ func (d *document) aboutSet(name string) string {
 		code(strings.Join(first, "\n")+more))
 }
 
-// elements are the first elements of a set, and how many there are.
+// elements returns the first elements of a set, and how many there are.
 func elements(s *policy.Set) (first []string, n int) {
 	const most = 12
 	for text := range s.Texts() {
@@ -92,7 +92,7 @@ func elements(s *policy.Set) (first []string, n int) {
 	return first, n
 }
 
-// definition is where a set is defined, or the rule of a label that a test names.
+// definition returns where a set is defined, or the rule of a label that a test names.
 func (d *document) definition(at position) *location {
 	w, ok := d.wordAt(at)
 	if !ok {
@@ -109,7 +109,7 @@ func (d *document) definition(at position) *location {
 	return nil
 }
 
-// format are the edits that lay the text out; none where it has errors, as for `levee fmt`.
+// format returns the edits that lay the text out; none where it has errors, as for `levee fmt`.
 func (d *document) format() []textEdit {
 	if d.tree.Failed {
 		return []textEdit{}
@@ -121,7 +121,7 @@ func (d *document) format() []textEdit {
 	return []textEdit{{span{End: position{Line: len(d.lines)}}, text}}
 }
 
-// complete are the words that may stand at a position, by the words before it in the line.
+// complete returns the words that may stand at a position, by the words before it in the line.
 func (d *document) complete(at position) []item {
 	line := d.line(at.Line)
 	line = line[:offset(line, at.Character)]
@@ -188,7 +188,7 @@ func (d *document) complete(at position) []item {
 	return append(words(syntax.TermWords()...), d.sets()...)
 }
 
-// eventFields are the fields that conditions of sources name, and the names of patterns.
+// eventFields returns the fields that conditions of sources name, and the names of patterns.
 func eventFields() (all []string) {
 	for _, f := range eve.Fields() {
 		all = append(all, f.Name)
@@ -199,7 +199,7 @@ func eventFields() (all []string) {
 	return all
 }
 
-// keyword is a word of the language with its meaning.
+// keyword returns a word of the language with its meaning.
 func keyword(w string) item {
 	it := item{Label: w, Kind: kindKeyword}
 	if text := meaning(w); text != "" {
@@ -208,7 +208,7 @@ func keyword(w string) item {
 	return it
 }
 
-// sets are the names of the sets of a document.
+// sets returns the names of the sets of a document.
 func (d *document) sets() (all []item) {
 	for _, s := range d.tree.Stmts {
 		if s, ok := s.(*ast.Set); ok {
@@ -218,7 +218,7 @@ func (d *document) sets() (all []item) {
 	return all
 }
 
-// labels are the labels of a document's rules.
+// labels returns the labels of a document's rules.
 func (d *document) labels() []item {
 	all := []item{}
 	for _, s := range d.tree.Stmts {

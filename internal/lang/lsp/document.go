@@ -40,7 +40,7 @@ func (d *document) set(text string, version int) {
 	}
 }
 
-// setNamed is the set of that name, nil if none is known.
+// setNamed returns the set of that name, nil if none is known.
 func (d *document) setNamed(name string) *policy.Set {
 	i := slices.IndexFunc(d.known, func(s *policy.Set) bool { return s.Name == name })
 	if i < 0 {
@@ -49,7 +49,7 @@ func (d *document) setNamed(name string) *policy.Set {
 	return d.known[i]
 }
 
-// path is the file of a document; a text that was never saved stands in the current directory.
+// path returns the file of a document; a text that was never saved stands in the current directory.
 func path(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Path == "" {
@@ -91,8 +91,8 @@ func (d *document) check() {
 	d.diag = diag.Merge(d.diag, ir.Diagnostics(tree, ir.Build(p).Findings))
 }
 
-// diagnostics are those of check as editors have them. What is wrong in a set file stands in the
-// first line, with its place.
+// diagnostics returns the diagnostics of check as editors have them. What is wrong in a set file
+// stands in the first line, with its place.
 func (d *document) diagnostics() []diagnostic {
 	out := []diagnostic{}
 	for _, found := range d.diag {
@@ -113,7 +113,7 @@ func (d *document) diagnostics() []diagnostic {
 	return out
 }
 
-// line is a line of the text by its number from 0, "" if there is none.
+// line returns a line of the text by its number from 0, "" if there is none.
 func (d *document) line(n int) string {
 	if n < 0 || n >= len(d.lines) {
 		return ""
@@ -121,14 +121,14 @@ func (d *document) line(n int) string {
 	return d.lines[n]
 }
 
-// span is a place in UTF-16 code units, from 0.
+// span returns a place in UTF-16 code units, from 0.
 func (d *document) span(p diag.Pos) span {
 	n := max(int(p.Line)-1, 0)
 	line := d.line(n)
 	return span{position{n, units(line, int(p.Col)-1)}, position{n, units(line, int(p.EndCol)-1)}}
 }
 
-// units is how many UTF-16 code units the first characters of a line have.
+// units returns how many UTF-16 code units the first characters of a line have.
 func units(line string, characters int) (n int) {
 	for _, r := range line {
 		if characters--; characters < 0 {
@@ -139,7 +139,7 @@ func units(line string, characters int) (n int) {
 	return n
 }
 
-// offset is the byte of a line where that many UTF-16 code units end.
+// offset returns the byte of a line where that many UTF-16 code units end.
 func offset(line string, units int) int {
 	for i, r := range line {
 		if units -= utf16.RuneLen(r); units < 0 {
@@ -156,7 +156,7 @@ type word struct {
 	pos    diag.Pos
 }
 
-// wordAt is the word around a position. ok is false in comments and between words.
+// wordAt returns the word around a position. ok is false in comments and between words.
 func (d *document) wordAt(at position) (w word, ok bool) {
 	line := d.line(at.Line)
 	to := offset(line, at.Character)
@@ -174,8 +174,8 @@ func (d *document) wordAt(at position) (w word, ok bool) {
 // piece is where a word stands in its line, in bytes.
 type piece struct{ from, end int }
 
-// wordsOf are the words and quoted texts of a line, without its comment. A text that is not closed
-// goes to the end.
+// wordsOf returns the words and quoted texts of a line, without its comment. A text that is not
+// closed goes to the end.
 func wordsOf(line string) (all []piece) {
 	for i := 0; i < len(line); {
 		switch c := line[i]; {

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// meaning is what the language reference says about a word, "" if nothing.
+// meaning returns what the language reference says about a word, "" if nothing.
 func meaning(w string) string { return meanings()[w] }
 
 // meanings are the rows of the reference's tables, by the words of their first cells. Rows about

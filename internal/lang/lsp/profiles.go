@@ -19,7 +19,7 @@ func profileNames() (all []item) {
 	return all
 }
 
-// parameters are those of a profile that levee comes with.
+// parameters returns the parameters of a profile that levee comes with.
 func parameters(name string) (all []item) {
 	if p := shipped(name); p != nil {
 		for _, q := range p.Parameters {

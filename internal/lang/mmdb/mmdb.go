@@ -28,7 +28,7 @@ type Query struct {
 	Values  []string // two capital letters, or numbers
 }
 
-// String is a query in two words.
+// String returns a query in two words.
 func (q *Query) String() string {
 	what := "as"
 	if q.Country {
@@ -37,7 +37,7 @@ func (q *Query) String() string {
 	return what + " " + strings.Join(q.Values, ",")
 }
 
-// Networks are the networks of a file, one a line, at most so many. Each value has to occur.
+// Networks returns the networks of a file, one a line, at most so many. Each value has to occur.
 func Networks(r io.Reader, q Query, most int) (text string, err error) {
 	defer recovered(&err)
 	db, err := read(r)
@@ -139,7 +139,7 @@ func CountriesOf(r io.Reader, addrs []netip.Addr) (c Countries, err error) {
 	return c, nil
 }
 
-// of is what a record says.
+// of returns what a record says.
 func (q *Query) of(res maxminddb.Result) string {
 	if q.Country {
 		for _, path := range [][]any{{"country", "iso_code"}, {"country_code"}, {"country"}} {

@@ -43,7 +43,7 @@ func newBuilder(signature func(c byte) string) *builder {
 	return b
 }
 
-// states is how many rows there are.
+// states returns how many rows there are.
 func (b *builder) states() int { return len(b.rows) / b.stride }
 
 // row adds a state and gives its number. The error says that there is no room for it.
@@ -63,7 +63,7 @@ func (b *builder) set(from uint32, class int, to uint32) {
 	b.rows[int(from)*b.stride+class] = to
 }
 
-// finish is the machine.
+// finish returns the machine.
 func (b *builder) finish(start uint32) (*Machine, error) {
 	all, any := true, false // inputs match
 	for n := fresh; n < b.states(); n++ {

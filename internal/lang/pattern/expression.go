@@ -150,7 +150,7 @@ func (s *subsets) reach(set []uint32, pc uint32, before, next int) []uint32 {
 	return set
 }
 
-// holding is which assertions hold between two bytes.
+// holding returns which assertions hold between two bytes.
 func holding(before, next int) (op syntax.EmptyOp) {
 	if before == end {
 		op |= syntax.EmptyBeginText | syntax.EmptyBeginLine
@@ -181,7 +181,8 @@ func like(before int) int {
 	return 0
 }
 
-// state is the number of the state with a set of instructions, behind a byte. A nil set is a match.
+// state returns the number of the state with a set of instructions, behind a byte. A nil set is a
+// match.
 func (s *subsets) state(set []uint32, before int) (uint32, error) {
 	switch {
 	case set == nil:
@@ -214,7 +215,7 @@ func (s *subsets) state(set []uint32, before int) (uint32, error) {
 	return n, nil
 }
 
-// step is the state that set number n goes to by a byte, or -1 for the end.
+// step returns the state that set number n goes to by a byte, or -1 for the end.
 func (s *subsets) step(n, next int) (uint32, error) {
 	now := make([]uint32, 0, len(s.sets[n]))
 	s.round++

@@ -53,10 +53,10 @@ type Machine struct {
 	States       int
 }
 
-// Stride is the bytes of a row.
+// Stride returns the bytes of a row.
 func (m *Machine) Stride() uint32 { return m.Dead - m.Accept }
 
-// Run is the state behind more bytes of the input.
+// Run returns the state behind more bytes of the input.
 func (m *Machine) Run(state uint32, b []byte) uint32 {
 	for _, c := range b {
 		if state <= m.Dead {
@@ -149,7 +149,7 @@ func parse(items []Item, anyCase bool) (*syntax.Regexp, error) {
 	return syntax.Parse(strings.Join(all, "|"), flags)
 }
 
-// otherCase is a letter of ASCII in the other case, and any other byte as it is.
+// otherCase returns a letter of ASCII in the other case, and any other byte as it is.
 func otherCase(c byte) byte {
 	if l := c | 0x20; l >= 'a' && l <= 'z' {
 		return c ^ 0x20
@@ -157,7 +157,7 @@ func otherCase(c byte) byte {
 	return c
 }
 
-// Example is a shortest input in which something is found.
+// Example returns a shortest input in which something is found.
 func (m *Machine) Example() []byte {
 	type step struct {
 		from uint32

@@ -43,7 +43,8 @@ func HasPorts(proto uint8) bool {
 	return false
 }
 
-// String is the element as it stands in a set file: an address or a prefix, a service, or both.
+// String returns the element as it stands in a set file: an address or a prefix, a service, or
+// both.
 func (e Element) String() string {
 	switch {
 	case e.Name != "":
@@ -65,7 +66,7 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// String is the service as the language has it: "tcp/80", "udp/1000-2000", "gre".
+// String returns the service as the language has it: "tcp/80", "udp/1000-2000", "gre".
 func (s Service) String() string {
 	switch {
 	case !HasPorts(s.Proto):
@@ -76,7 +77,7 @@ func (s Service) String() string {
 	return fmt.Sprintf("%s/%d-%d", s.protocol(), s.Lo, s.Hi)
 }
 
-// protocol is the name of the protocol, or its number.
+// protocol returns the name of the protocol, or its number.
 func (s Service) protocol() string {
 	for _, n := range field.Proto.Info().Names {
 		if n.Lo == uint64(s.Proto) {
@@ -95,7 +96,7 @@ func (s Service) Holds(proto uint8, port uint16) bool {
 // touches its ports.
 func (s Service) Joins(t Service) bool { return s.Proto == t.Proto && int(t.Lo) <= int(s.Hi)+1 }
 
-// order is a number that orders services by protocol and ports.
+// order returns a number that orders services by protocol and ports.
 func (s Service) order() uint64 { return uint64(s.Proto)<<32 | uint64(s.Lo)<<16 | uint64(s.Hi) }
 
 // Check says what keeps an element from being an entry of a dynamic set of a type.
@@ -146,7 +147,7 @@ func (e Element) checkName() error {
 	return nil
 }
 
-// Blocks are the elements that stand for e with ports that are blocks as prefixes are blocks of
+// Blocks returns the elements that stand for e with ports that are blocks as prefixes are blocks of
 // addresses: the fewest that cover its range, at most 30. A prefix, and what is a block already,
 // stays as it is.
 func (e Element) Blocks() []Element {

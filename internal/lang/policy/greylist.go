@@ -22,7 +22,7 @@ const GreylistTick = time.Duration(1) << 24
 // MaxGreylist is the longest time within which a client may come again.
 const MaxGreylist = time.Minute
 
-// Ticks are both times in units, of packets whose times are rounded down: whoever keeps to the
+// Ticks returns both times in units, of packets whose times are rounded down: whoever keeps to the
 // times of the policy is neither too early nor too late, and others may be within a unit.
 func (g *Greylist) Ticks() (after, within uint32) {
 	return uint32(g.After / GreylistTick), uint32(g.Within/GreylistTick) + 1

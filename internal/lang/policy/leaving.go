@@ -17,9 +17,9 @@ type Out struct {
 	Default Default
 }
 
-// Leaving is what the policy says of packets that leave, as a policy of its own, whose slots come
-// behind those of this one; nil where it says nothing. It is made anew each time: who changes a
-// copy of a policy gets what leaves of the copy.
+// Leaving returns what the policy says of packets that leave, as a policy of its own, whose slots
+// come behind those of this one; nil where it says nothing. It is made anew each time: who changes
+// a copy of a policy gets what leaves of the copy.
 func (p *Policy) Leaving() *Policy {
 	if p.Out == nil {
 		return nil
@@ -32,7 +32,7 @@ func (p *Policy) Leaving() *Policy {
 	}
 }
 
-// WithOut is the policy with a side for what leaves. Where it says nothing of that, all of it
+// WithOut returns the policy with a side for what leaves. Where it says nothing of that, all of it
 // passes.
 func (p *Policy) WithOut() *Policy {
 	if p.Out != nil {
@@ -43,7 +43,7 @@ func (p *Policy) WithOut() *Policy {
 	return &q
 }
 
-// Whole is the policy with both sides.
+// Whole returns the policy with both sides.
 func (p *Policy) Whole() *Policy {
 	if p.arriving != nil {
 		return p.arriving
@@ -60,7 +60,7 @@ func (p *Policy) Tracks() bool {
 	return p.Asks(field.Flow) || out != nil && out.Asks(field.Flow)
 }
 
-// Count is how many rules the policy has, on both sides.
+// Count returns how many rules the policy has, on both sides.
 func (p *Policy) Count() int {
 	n := len(p.Protect) + len(p.Rules)
 	if p.Out != nil {
@@ -69,8 +69,8 @@ func (p *Policy) Count() int {
 	return n
 }
 
-// first is the slot of the first counter of the policy: the counters of what leaves come behind
-// those of what arrives.
+// first returns the slot of the first counter of the policy: the counters of what leaves come
+// behind those of what arrives.
 func (p *Policy) first() int {
 	if p.arriving == nil {
 		return 0
@@ -86,8 +86,9 @@ func (p *Policy) side() string {
 	return "out:"
 }
 
-// GIDBesideMessages is the first term of rules for what leaves that asks for gids, where others
-// look into DNS messages: in a program, what is known of a message takes the place of the number.
+// GIDBesideMessages returns the first term of rules for what leaves that asks for gids, where
+// others look into DNS messages: in a program, what is known of a message takes the place of the
+// number.
 func GIDBesideMessages(rules []*Rule) (gid *Term) {
 	messages := false
 	for _, rule := range rules {

@@ -49,7 +49,7 @@ func (l *Limit) ByKeys() string {
 	return b.String()
 }
 
-// Times is how many rates the smallest of a packet's budgets has.
+// Times returns how many rates the smallest of a packet's budgets has.
 func (l *Limit) Times() uint64 {
 	least := uint64(1)
 	for i, k := range l.Keys {
@@ -103,7 +103,7 @@ const (
 	LineBytes   = 64
 )
 
-// Charge is what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
+// Charge returns what n packets or bytes cost a budget that gets times the rate, in ns, rounded up.
 func (r *Rate) Charge(n, times uint64) (ns uint64, ok bool) {
 	each := uint64(r.Per)
 	if r.Bits {
@@ -121,8 +121,8 @@ func (r *Rate) Charge(n, times uint64) (ns uint64, ok bool) {
 	return q, true
 }
 
-// Charge is what a packet of so many bytes costs budgets of a key, in units of time, at least 1.
-// Number -1 is the budget of a limit without keys.
+// Charge returns what a packet of so many bytes costs budgets of a key, in units of time, at least
+// 1. Number -1 is the budget of a limit without keys.
 func (l *Limit) Charge(key int, bytes uint32) uint64 {
 	n := uint64(1)
 	if l.Rate.Bits {
@@ -132,7 +132,7 @@ func (l *Limit) Charge(key int, bytes uint32) uint64 {
 	return max(1, (ns+1<<l.Shift-1)>>l.Shift)
 }
 
-// Depth is the greatest debt of a budget, in units of time.
+// Depth returns the greatest debt of a budget, in units of time.
 func (l *Limit) Depth() uint64 {
 	if !l.Rate.Bits {
 		return l.Burst * l.Charge(-1, 0)
@@ -141,7 +141,7 @@ func (l *Limit) Depth() uint64 {
 	return ns >> l.Shift
 }
 
-// depth is the charge of the burst, in ns; of packets it is a multiple of what one costs.
+// depth returns the charge of the burst, in ns; of packets it is a multiple of what one costs.
 func (l *Limit) depth() (ns uint64, ok bool) {
 	if l.Rate.Bits {
 		return l.Rate.Charge(l.Burst, 1)
@@ -161,9 +161,9 @@ func (l *Limit) times(key int) uint64 {
 // ticks are the lengths of a jiffy with which Linux is built, ns (kernel/Kconfig.hz).
 var ticks = [...]uint64{10_000_000, 4_000_000, 3_333_333, 1_000_000}
 
-// hold is how long a packet of a source that sends no other holds its slots, ns, over all keys, at
-// the kernel where that is longest: a slot is empty again at the first tick at which its time has
-// passed.
+// hold returns how long a packet of a source that sends no other holds its slots, ns, over all
+// keys, at the kernel where that is longest: a slot is empty again at the first tick at which its
+// time has passed.
 func (l *Limit) hold() (ns float64) {
 	if l.Rates != nil {
 		for i := range l.Rates.Entries {
@@ -197,7 +197,7 @@ const forgedRate = 1e6
 // One reports whether all packets share one budget.
 func (l *Limit) One() bool { return len(l.Keys) == 0 && l.Rates == nil }
 
-// Lines is how many lines of slots the memory of the limit has, a power of two.
+// Lines returns how many lines of slots the memory of the limit has, a power of two.
 func (l *Limit) Lines() int {
 	switch {
 	case l.One():
@@ -216,9 +216,9 @@ func (l *Limit) Lines() int {
 	return n
 }
 
-// Crowd is how many sources that each send once may come within Hold, in whatever order and however
-// close, for the limit to be exact for all others: fewer than one packet in a million finds no slot
-// of its own. 0 is any number.
+// Crowd returns how many sources that each send once may come within Hold, in whatever order and
+// however close, for the limit to be exact for all others: fewer than one packet in a million finds
+// no slot of its own. 0 is any number.
 func (l *Limit) Crowd() float64 {
 	if len(l.Keys) == 0 {
 		return 0
@@ -226,11 +226,11 @@ func (l *Limit) Crowd() float64 {
 	return crowd * float64(l.Lines())
 }
 
-// Hold is how long a source that sends once is in the way of others.
+// Hold returns how long a source that sends once is in the way of others.
 func (l *Limit) Hold() time.Duration { return time.Duration(l.hold()) }
 
-// Bound is the same as packets a second, where they come evenly or by chance, as a Poisson process:
-// slots in use are as a Poisson variable in each line then, as crowd has it.
+// Bound returns the same as packets a second, where they come evenly or by chance, as a Poisson
+// process: slots in use are as a Poisson variable in each line then, as crowd has it.
 func (l *Limit) Bound() float64 { return l.Crowd() / l.Hold().Seconds() }
 
 // Limits lists the limits of a policy, in the order of their rules.
@@ -244,7 +244,7 @@ func (p *Policy) Limits() []*Rule {
 	return out
 }
 
-// Most is the highest rate that a limit can count, packets or bits a second.
+// Most returns the highest rate that a limit can count, packets or bits a second.
 func (r *Rate) Most() float64 {
 	if r.Bits {
 		return mostBits

@@ -53,7 +53,7 @@ const MostConnections = 1 << 22
 // Pos is a place in the policy file; both count from 1, Col in characters.
 type Pos struct{ Line, Col int32 }
 
-// Mark is the place as diagnostics have it: one character is marked.
+// Mark returns the place as diagnostics have it: one character is marked.
 func (p Pos) Mark() diag.Pos { return diag.Pos{Line: p.Line, Col: p.Col, EndCol: p.Col + 1} }
 
 // Default is the required last word.
@@ -112,7 +112,7 @@ type NameList struct {
 // Dynamic reports whether the names are those of a set that is filled at run time.
 func (l *NameList) Dynamic() bool { return l.Set != nil && l.Set.Kind == Dynamic }
 
-// String is the list as rules have it, cut short.
+// String returns the list as rules have it, cut short.
 func (l *NameList) String() string {
 	const shown = 3
 	switch {
@@ -149,7 +149,7 @@ func (b *Bytes) Equal(c *Bytes) bool {
 	return b.At == c.At && slices.Equal(b.Value, c.Value) && slices.Equal(b.Mask, c.Mask)
 }
 
-// String is the bytes as they are written in a policy.
+// String returns the bytes as they are written in a policy.
 func (b *Bytes) String() string {
 	text := fmt.Sprintf("%d %x", b.At, b.Value)
 	for _, m := range b.Mask {
@@ -166,7 +166,7 @@ type Given struct {
 	Endpoints []Element
 }
 
-// Services are those that a term asks for, of its set or given in the rule.
+// Services returns the services that a term asks for, of its set or given in the rule.
 func (t *Term) Services() []Service {
 	switch {
 	case t.Set != nil:
@@ -177,7 +177,7 @@ func (t *Term) Services() []Service {
 	return nil
 }
 
-// Endpoints are those that a term asks for, of its set or given in the rule.
+// Endpoints returns the endpoints that a term asks for, of its set or given in the rule.
 func (t *Term) Endpoints() []Element {
 	switch {
 	case t.Set != nil:
@@ -188,7 +188,7 @@ func (t *Term) Endpoints() []Element {
 	return nil
 }
 
-// Addresses are the prefixes that a term asks for, of its set or given in the rule.
+// Addresses returns the prefixes that a term asks for, of its set or given in the rule.
 func (t *Term) Addresses() []netip.Prefix {
 	if t.Set != nil {
 		return t.Set.Prefixes
@@ -372,8 +372,8 @@ func (p *Policy) DefaultSlot() int {
 	return n
 }
 
-// Where is the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what stands
-// in the file, "essential:arp" or "malformed:truncated-ip" for built-in slots.
+// Where returns the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what
+// stands in the file, "essential:arp" or "malformed:truncated-ip" for built-in slots.
 func (p *Policy) Where(s Slot) string {
 	switch {
 	case s.Reason == ByMalformed, s.Reason == ByEssential,
@@ -383,7 +383,8 @@ func (p *Policy) Where(s Slot) string {
 	return fmt.Sprintf("%s:%d", p.File, s.Line)
 }
 
-// LabelOf is the `label` of `levee eval --json`: what stands after `as`, or the built-in's name.
+// LabelOf returns the `label` of `levee eval --json`: what stands after `as`, or the built-in's
+// name.
 func (p *Policy) LabelOf(s Slot) string {
 	side := ""
 	if s.Leaves {
@@ -398,10 +399,10 @@ func (p *Policy) LabelOf(s Slot) string {
 	return s.Rule.Label
 }
 
-// Fallback is what `on error` puts in force where the policy itself cannot be: its protect rules,
-// the essential rules unless it switches them off, and the verdict that it names, as the default.
-// Dynamic sets that none of these ask for stay, with their entries, if keepSets. It is nil without
-// `on error`.
+// Fallback returns what `on error` puts in force where the policy itself cannot be: its protect
+// rules, the essential rules unless it switches them off, and the verdict that it names, as the
+// default. Dynamic sets that none of these ask for stay, with their entries, if keepSets. It is nil
+// without `on error`.
 func (p *Policy) Fallback(keepSets bool) *Policy {
 	if p.OnError == KeepLast {
 		return nil
@@ -485,7 +486,7 @@ func (p *Policy) Protected() []netip.Prefix {
 // EmptyFile is the one device that may be read: a set that holds nothing, on purpose.
 const EmptyFile = "/dev/null"
 
-// Size is the number of elements of a static set.
+// Size returns the number of elements of a static set.
 func (s *Set) Size() int {
 	return len(s.Prefixes) + len(s.Ports) + len(s.Services) + len(s.Endpoints) + len(s.Patterns)
 }

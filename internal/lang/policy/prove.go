@@ -44,7 +44,7 @@ const (
 	MaxReply    = 4 // terms that replies have to match
 )
 
-// FreeBits is how many bits of the bytes that come back the reply's terms leave open.
+// FreeBits returns how many bits of the bytes that come back the reply's terms leave open.
 func (p *Prove) FreeBits() int {
 	known := make([]byte, p.Bytes)
 	for _, b := range p.Reply {

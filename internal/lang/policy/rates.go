@@ -22,13 +22,13 @@ type PrefixRate struct {
 	*Limit
 }
 
-// Text is the entry as it stands in a list.
+// Text returns the entry as it stands in a list.
 func (e *PrefixRate) Text() string { return prefixText(e.Prefix) + " " + e.Rate.Text }
 
 // MaxRates is how many prefixes with rates a limit may have.
 const MaxRates = 1 << 16
 
-// Of is the rate of an address, nil if it has none.
+// Of returns the rate of an address, nil if it has none.
 func (r *Rates) Of(a netip.Addr) (found *PrefixRate) {
 	for i := range r.Entries {
 		e := &r.Entries[i]

@@ -32,7 +32,7 @@ type Ring struct {
 // MaxRings is how many rings a policy may have.
 const MaxRings = 8
 
-// Rings are the names of the rings that rules redirect packets to, in the order of their first
+// Rings returns the names of the rings that rules redirect packets to, in the order of their first
 // rules.
 func (p *Policy) Rings() (names []string) {
 	for _, r := range p.Rules {

@@ -15,7 +15,7 @@ type Senders struct {
 	Containers []string
 }
 
-// Of is the list of a field; nil of one that names nobody.
+// Of returns the list of a field; nil of one that names nobody.
 func (s *Senders) Of(f field.Field) *[]string {
 	switch f {
 	case field.User:
@@ -30,7 +30,7 @@ func (s *Senders) Of(f field.Field) *[]string {
 	return nil
 }
 
-// Name is who a value of a field stands for; "" if nobody.
+// Name returns who a value of a field stands for; "" if nobody.
 func (s *Senders) Name(f field.Field, v uint64) string {
 	if list := s.Of(f); list != nil && 0 < v && v <= uint64(len(*list)) {
 		return (*list)[v-1]

@@ -95,7 +95,7 @@ func (p *Policy) NotOfService(sockets bool) (all []Refusal) {
 	return all
 }
 
-// outPos is where a policy speaks of what leaves.
+// outPos returns where a policy speaks of what leaves.
 func outPos(o *Out) Pos {
 	for _, r := range slices.Concat(o.Protect, o.Rules) {
 		return r.Pos

@@ -82,7 +82,7 @@ var (
 		netip.MustParsePrefix("2001::/32")} // Teredo: a /64 is all clients of one server (RFC 4380)
 )
 
-// Prefix is what an event of an address counts for and leases.
+// Prefix returns what an event of an address counts for and leases.
 func (s *Source) Prefix(a netip.Addr) netip.Prefix {
 	bits := s.Bits6
 	switch within := func(p netip.Prefix) bool { return p.Contains(a) }; {

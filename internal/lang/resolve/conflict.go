@@ -11,7 +11,8 @@ import (
 	"levee/internal/lang/scope"
 )
 
-// scopeOf is the scope of a term; that of a set is found once, as sets may be large and used often.
+// scopeOf returns the scope of a term; that of a set is found once, as sets may be large and used
+// often.
 func (r *resolver) scopeOf(t *policy.Term) scope.Scope {
 	if t.Set == nil || t.Not {
 		return scope.Of(t)

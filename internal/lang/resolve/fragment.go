@@ -18,7 +18,7 @@ func (r *resolver) fragmentTerms(all []resolvedTerm) {
 	}
 }
 
-// laterFragments is the term that a rule `fragments track` has besides those that are written.
+// laterFragments returns the term that a rule `fragments track` has besides those that are written.
 func (r *resolver) laterFragments(s *ast.Rule) policy.Term {
 	return policy.Term{Field: field.Fragment, Ranges: []field.Range{{Lo: 1, Hi: 1}},
 		Pos: r.pos(s.Pos)}

@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// out is what the policy says of packets that leave, from the first statement on that does.
+// out returns what the policy says of packets that leave, from the first statement on that does.
 func (r *resolver) out() *policy.Out {
 	r.pol.Out = r.pol.WithOut().Out
 	return r.pol.Out

@@ -212,7 +212,7 @@ func present(fields []field.Field, so *scope.Scope, all []resolvedTerm) ([]resol
 	return all, true
 }
 
-// presence is how a term would be written that only asks for a field.
+// presence returns how a term would be written that only asks for a field.
 func presence(f field.Field) *ast.Term {
 	kind := ast.Number
 	switch f {

@@ -69,7 +69,7 @@ func (r *resolver) list(s *ast.List) {
 	}
 }
 
-// every is how often a list is read.
+// every returns how often a list is read.
 func (r *resolver) every(s *ast.List) time.Duration {
 	switch {
 	case s.Every == nil && s.CrowdSec:

@@ -75,7 +75,7 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 	return true
 }
 
-// within is how many bytes of a stream a term searches, 0 of one that searches payloads.
+// within returns how many bytes of a stream a term searches, 0 of one that searches payloads.
 func (r *resolver) within(s *ast.Term) (n int, ok bool) {
 	w := s.Value.Within
 	switch {

@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// ratePrefixes are those of all entries, merged.
+// ratePrefixes returns those of all entries, merged.
 func ratePrefixes(r *policy.Rates) []netip.Prefix {
 	all := make([]netip.Prefix, len(r.Entries))
 	for i := range r.Entries {

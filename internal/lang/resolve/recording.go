@@ -10,8 +10,8 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Whole is a policy with what its set files held in the place of their names: its own text is all
-// that it takes to put it in force. It is laid out as Format does.
+// Whole returns a policy with what its set files held in the place of their names: its own text is
+// all that it takes to put it in force. It is laid out as Format does.
 func Whole(name string, src []byte, files []setfile.File) ([]byte, error) {
 	p, ds := Parse(name, src, setfile.Recorded(files))
 	if p == nil {

@@ -89,7 +89,7 @@ func Consume(f *ast.File, open func(path string) (io.ReadCloser, error)) (*polic
 	return p, ds
 }
 
-// Sets are those sets of a policy that have no errors, whatever there is in the rest of it.
+// Sets returns those sets of a policy that have no errors, whatever there is in the rest of it.
 func Sets(f *ast.File, open func(path string) (io.ReadCloser, error)) (all []*policy.Set) {
 	r := newResolver(f, open)
 	r.collectSets()
@@ -140,7 +140,7 @@ func resolve(r *resolver) (*policy.Policy, diag.Diagnostics) {
 	return r.pol, ds
 }
 
-// fileName is what verdicts call the file of a policy.
+// fileName returns what verdicts call the file of a policy.
 func fileName(f *ast.File) string { return diag.Base(f.Name) }
 
 // resolver is one run of Resolve.
@@ -211,7 +211,7 @@ type memory struct {
 	duplicates duplicates       // likewise
 }
 
-// pos is a place in the policy file: of what a profile has, the place where that is used.
+// pos returns a place in the policy file: of what a profile has, the place where that is used.
 func (r *resolver) pos(p diag.Pos) policy.Pos {
 	p = r.file.Own(p)
 	return policy.Pos{Line: p.Line, Col: p.Col}
@@ -280,7 +280,7 @@ func (r *resolver) statement(s ast.Stmt) {
 	}
 }
 
-// named is the action of a word that the parser took for one.
+// named returns the action of a word that the parser took for one.
 func named(word string) action.Action {
 	a, _ := action.Named(word)
 	return a

@@ -115,7 +115,7 @@ const selfName = "self"
 // maxSelf is how many addresses and local routes a machine may have where a policy asks for them.
 const maxSelf = 4096
 
-// named is the set of a name, nil if there is none.
+// named returns the set of a name, nil if there is none.
 func (r *resolver) named(name string) *setDef {
 	d := r.sets[name]
 	if d == nil && name == selfName {

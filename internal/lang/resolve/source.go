@@ -488,7 +488,7 @@ func (r *resolver) condition(c *ast.Condition, format policy.Format) (out policy
 
 func isBool(word string) bool { return word == "true" || word == "false" }
 
-// matches is a condition by an expression.
+// matches returns a condition by an expression.
 func (r *resolver) matches(c *ast.Condition, f eve.Field) (out policy.Condition, ok bool) {
 	text := c.Value.Elems[0].Text
 	text = strings.ReplaceAll(text[1:len(text)-1], `\/`, "/")
@@ -510,7 +510,7 @@ func (r *resolver) matches(c *ast.Condition, f eve.Field) (out policy.Condition,
 // maxExpression bounds an expression, in bytes.
 const maxExpression = 1000
 
-// listed is a condition by a list in a file or a feed, which the agent reads.
+// listed returns a condition by a list in a file or a feed, which the agent reads.
 func (r *resolver) listed(c *ast.Condition, f eve.Field) (out policy.Condition, ok bool) {
 	out = policy.Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: policy.Listed,
 		AnyCase: c.AnyCase}

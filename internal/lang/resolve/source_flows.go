@@ -101,7 +101,7 @@ func (r *resolver) provesPorts(ports []inlet.Ports) bool {
 	return false
 }
 
-// inWords are the protocols of a kind of stream.
+// inWords returns the protocols of a kind of stream.
 func inWords(protos []uint8) string {
 	words := make([]string, len(protos))
 	for i, p := range protos {

@@ -351,7 +351,7 @@ func (r *resolver) address(t *policy.Term, s *ast.Term) bool {
 	return r.addressList(t, s)
 }
 
-// fieldOf is what from or to looks at, by the type of what stands behind it.
+// fieldOf returns what from or to looks at, by the type of what stands behind it.
 func fieldOf(k ast.TermKind, t policy.SetType) field.Field {
 	from := k == ast.From
 	switch {

@@ -124,7 +124,7 @@ func (r *resolver) keepFrame(at diag.Pos, frame []byte) []byte {
 	return nil
 }
 
-// lastOnLine is the end of the last word that stands in the line of at.
+// lastOnLine returns the end of the last word that stands in the line of at.
 func lastOnLine(ts []ast.Term, at diag.Pos) int32 {
 	end := at.EndCol
 	for i := range ts {

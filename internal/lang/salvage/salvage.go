@@ -17,9 +17,10 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// Policy is what `on error` of a policy with errors may put in force: a policy of that statement,
-// of `essential off` and `connections max`, and of those protect rules and sets that have no
-// errors. It is nil where no `on error` can be read. name, src and open are as for resolve.Parse.
+// Policy returns what `on error` of a policy with errors may put in force: a policy of that
+// statement, of `essential off` and `connections max`, and of those protect rules and sets that
+// have no errors. It is nil where no `on error` can be read. name, src and open are as for
+// resolve.Parse.
 func Policy(name string, src []byte, open func(string) (io.ReadCloser, error)) *policy.Policy {
 	src = bytes.ReplaceAll(src, []byte{0}, []byte{'\n'}) // as a power cut leaves a file
 	for {
@@ -57,7 +58,7 @@ func Policy(name string, src []byte, open func(string) (io.ReadCloser, error)) *
 	}
 }
 
-// onlyLines is a source with the lines of all other statements than those wanted empty, and of
+// onlyLines returns a source with the lines of all other statements than those wanted empty, and of
 // those to which an error belongs.
 func onlyLines(src []byte, f *ast.File, want func(ast.Stmt) bool,
 	ds diag.Diagnostics) []byte {

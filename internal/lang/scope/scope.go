@@ -35,7 +35,7 @@ const allTags = 1<<0 | 1<<1 | 1<<2
 var Everything = Scope{Ether: All,
 	Protocols: [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, Tags: allTags}
 
-// With is the scope of packets that are in both.
+// With returns the scope of packets that are in both.
 func (s Scope) With(o Scope) Scope {
 	s.Ether &= o.Ether
 	s.Tags &= o.Tags
@@ -53,7 +53,7 @@ func (s Scope) Empty() bool {
 	return s.Ether == 0 || s.Tags == 0
 }
 
-// Protocols is a set of protocols, a bit for each number.
+// Protocols returns a set of protocols, a bit for each number.
 func Protocols(values ...uint8) (p [4]uint64) {
 	for _, v := range values {
 		p[v/64] |= 1 << (v % 64)
@@ -61,7 +61,8 @@ func Protocols(values ...uint8) (p [4]uint64) {
 	return p
 }
 
-// protosOf are the protocols that a term on them asks for. Most rules have one, which asks for one.
+// protosOf returns the protocols that a term on them asks for. Most rules have one, which asks for
+// one.
 func protosOf(t *policy.Term) (p [4]uint64) {
 	for _, r := range t.Ranges {
 		for v := r.Lo; v <= min(r.Hi, 255); v++ {

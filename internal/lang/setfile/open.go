@@ -33,7 +33,7 @@ func In(dir string) func(path string) (io.ReadCloser, error) {
 	}
 }
 
-// OnDisk is where the set file lies that a policy in a directory names.
+// OnDisk returns where the set file lies that a policy in a directory names.
 func OnDisk(dir, path string) string {
 	if of, ok := parseSelection(path); ok {
 		path = of.Path

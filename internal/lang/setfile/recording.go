@@ -23,7 +23,7 @@ type File struct {
 // force can be read again when its files have changed or gone.
 type Recording struct{ files []File }
 
-// Files are the files that were read to their end, in that order.
+// Files returns the files that were read to their end, in that order.
 func (r *Recording) Files() []File { return r.files }
 
 // Through is open with everything that is read through it kept.

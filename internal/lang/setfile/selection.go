@@ -18,7 +18,7 @@ type Selection struct {
 
 const selectionPrefix = "mmdb "
 
-// String is the name under which a selection is read.
+// String returns the name under which a selection is read.
 func (s *Selection) String() string {
 	return selectionPrefix + s.Query.String() + " " + strconv.Quote(s.Path)
 }

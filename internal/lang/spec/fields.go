@@ -28,7 +28,7 @@ var timestampOption = []byte{8, 10, 0, 0, 0, 0, 0, 0, 0, 0} // RFC 7323 section 
 // isMAC tells whether a header field is an Ethernet address.
 func isMAC(word string) bool { return packet.FieldBits(word) == 48 }
 
-// fieldNumber is what a header field takes.
+// fieldNumber returns what a header field takes.
 func fieldNumber(word string) *literal.Number {
 	return &literal.Number{What: "a value of " + word, Max: 1<<packet.FieldBits(word) - 1}
 }

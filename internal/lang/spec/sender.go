@@ -12,8 +12,9 @@ import (
 // namedFields are those whose values are places in lists of names.
 var namedFields = [...]field.Field{field.User, field.Group, field.Service, field.Container}
 
-// toldOfSender is what the kernel is to tell of a packet that leaves, by its words. One that names
-// a sender is of this machine, and of nobody else; what its words do not say of numbers is unknown.
+// toldOfSender returns what the kernel is to tell of a packet that leaves, by its words. One that
+// names a sender is of this machine, and of nobody else; what its words do not say of numbers is
+// unknown.
 func toldOfSender(words []ast.Term) (all []policy.Told) {
 	sent, said := false, map[field.Field]bool{}
 	for i := range words {

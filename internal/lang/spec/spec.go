@@ -44,7 +44,7 @@ func Read(c *diag.Collector, words []ast.Term) (spec packet.Spec, ok bool) {
 	return spec, ok
 }
 
-// Tells is what the kernel is to tell of a packet, by the words of it.
+// Tells returns what the kernel is to tell of a packet, by the words of it.
 func Tells(words []ast.Term) (all []policy.Told) {
 	told := func(strict, loose uint64) {
 		all = append(all, policy.Told{Field: field.StrictPath, Value: strict},

@@ -148,7 +148,8 @@ func ParseFlags(text string) (uint8, error) {
 // WordLen is the word of the length, which is no field at one place.
 const WordLen = "len"
 
-// wordOf is the word of a field that may vary, or "": that of a header field, or of the length.
+// wordOf returns the word of a field that may vary, or "": that of a header field, or of the
+// length.
 func wordOf(t *ast.Term) string {
 	word := t.Field.Info().Packet
 	switch {
@@ -324,7 +325,7 @@ func walk(c *diag.Collector, v *Vary, w *ast.Walk) bool {
 	return true
 }
 
-// base is the value in the packet before it varies.
+// base returns the value in the packet before it varies.
 func (v *Vary) base() string {
 	switch {
 	case len(v.Prefixes) > 0:

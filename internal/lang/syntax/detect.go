@@ -83,7 +83,7 @@ func (p *parser) detectStmt(base ast.Common) (ast.Stmt, bool) {
 	return s, true
 }
 
-// detectWord is the value of a word.
+// detectWord returns the value of a word.
 func (p *parser) detectWord(word, what, hint string) (*ast.Word, bool) {
 	if p.tok.kind != tWord || oneOf(detectModes+" collateral keep lease quiet", p.tok.text) {
 		return nil, p.fail(hint, "expected %s after %q", what, word)
@@ -92,7 +92,7 @@ func (p *parser) detectWord(word, what, hint string) (*ast.Word, bool) {
 	return &w, true
 }
 
-// detectAddresses are an address, a prefix, a list of them or a set.
+// detectAddresses returns an address, a prefix, a list of them or a set.
 func (p *parser) detectAddresses(word string) (*ast.Value, bool) {
 	v := p.values.One()
 	v.Pos = p.tok.pos

@@ -63,7 +63,7 @@ func newLexer(src string, errs *diag.Collector) lexer {
 	return lexer{src: src, line: 1, fresh: true, errs: errs}
 }
 
-// col is the column of off.
+// col returns the column of off.
 func (l *lexer) col() int32 { return int32(l.off - l.start + 1) }
 
 // next returns the next token; at the end of the source tEOF, again and again.
@@ -296,7 +296,7 @@ var plain, ends = func() (plain, ends [256]bool) {
 	return plain, ends
 }()
 
-// pos is the place where the lexer stands.
+// pos returns the place where the lexer stands.
 func (l *lexer) pos() diag.Pos { return diag.Pos{Line: l.line, Col: l.col(), EndCol: l.col() + 1} }
 
 func (l *lexer) rune() (rune, int) { return utf8.DecodeRuneInString(l.src[l.off:]) }
@@ -329,7 +329,7 @@ func (l *lexer) bad(r rune, n int) {
 	}
 }
 
-// opOf is the comparison that a sign stands for, or NoOp.
+// opOf returns the comparison that a sign stands for, or NoOp.
 func opOf(sign string) ast.Op {
 	switch sign {
 	case "<":

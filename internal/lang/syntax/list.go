@@ -12,7 +12,7 @@ import (
 // listWords are the first words of options of lists, and of what follows them.
 const listWords = "header user key password cleartext every change shortest where add"
 
-// ListWords are the words of a source that is a list.
+// ListWords returns the words of a source that is a list.
 func ListWords() []string {
 	all := strings.Fields("feed crowdsec file url " + listWords)
 	for _, f := range listform.All() {

@@ -53,7 +53,7 @@ func readSource(src []byte, errs *diag.Collector, what string) (text string, ok 
 	return text, true
 }
 
-// place is the line and column of byte i.
+// place returns the line and column of byte i.
 func place(src string, i int) (line, col int32) {
 	src = strings.TrimPrefix(src[:i], diag.BOM)
 	start := strings.LastIndexByte(src, '\n') + 1
@@ -125,7 +125,7 @@ func (p *parser) advance() {
 	}
 }
 
-// next is the next token, of those that stand for a name where there are any.
+// next returns the next token, of those that stand for a name where there are any.
 func (p *parser) next() token {
 	if p.binds == nil {
 		return p.lx.next()
@@ -188,7 +188,7 @@ func (p *parser) fail(hint, format string, args ...any) bool {
 	return false
 }
 
-// here is the place of the current token; of a line end, just behind the last word.
+// here returns the place of the current token; of a line end, just behind the last word.
 func (p *parser) here() diag.Pos {
 	if p.atEnd() && p.last.pos.Line > 0 {
 		pos := p.last.pos
@@ -370,7 +370,7 @@ func wordSet(words string) map[string]bool {
 	return m
 }
 
-// ahead is the token behind the current one.
+// ahead returns the token behind the current one.
 func (p *parser) ahead() token {
 	lx := p.lx
 	lx.errs = &diag.Collector{}

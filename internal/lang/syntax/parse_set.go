@@ -125,7 +125,7 @@ func (p *parser) typeOutside(d *ast.Dynamic) bool {
 	return false
 }
 
-// EntryType is the type of entries of a dynamic set that a word probably means: addresses,
+// EntryType returns the type of entries of a dynamic set that a word probably means: addresses,
 // services, endpoints or names, or "" when that is not clear.
 func EntryType(word string) string {
 	switch word = strings.ToLower(word); {

@@ -14,7 +14,7 @@ var (
 	isProto  = alone(field.Proto)
 )
 
-// alone are the words that are terms by themselves, as names of values of a field.
+// alone returns the words that are terms by themselves, as names of values of a field.
 func alone(f field.Field) map[string]bool {
 	for i := range field.Phrases {
 		if ph := &field.Phrases[i]; ph.Form == field.FormWord && ph.Field == f {
@@ -36,7 +36,7 @@ var (
 	}), " ") + " hex expect leaves"
 )
 
-// phraseWords are the single words of some rows of the table of fields, each once.
+// phraseWords returns the single words of some rows of the table of fields, each once.
 func phraseWords(of func(ph *field.Phrase) bool) (words []string) {
 	seen := make(map[string]bool)
 	for i := range field.Phrases {
@@ -407,7 +407,7 @@ func (p *parser) afterValue(word string) bool {
 	return true
 }
 
-// rangeEnd is the end of a range whose minus sign is in the word minus.
+// rangeEnd returns the end of a range whose minus sign is in the word minus.
 func rangeEnd(lx *lexer, minus string) string {
 	if minus != "-" {
 		return strings.TrimPrefix(diag.Clip(minus), "-")

@@ -11,7 +11,7 @@ func ProfileWords() []string { return strings.Fields(profileWords) }
 
 const profileWords = "about takes misses costs tried parameter"
 
-// ParameterTypes are the types of parameters.
+// ParameterTypes returns the types of parameters.
 func ParameterTypes() []string { return strings.Fields(parameterTypes) }
 
 const parameterTypes = "ports addresses rate number"

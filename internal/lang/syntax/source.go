@@ -19,7 +19,7 @@ const (
 	conditionHows = "contains begins ends matches in"
 )
 
-// SourceWords are the words of a source.
+// SourceWords returns the words of a source.
 func SourceWords() []string {
 	all := strings.Fields(sourceFormats + " " + sourceInputs())
 	for _, r := range source.Inputs {
@@ -31,7 +31,7 @@ func SourceWords() []string {
 	return append(all, strings.Fields(sourceParts+" "+conditionHows+" any case addr program")...)
 }
 
-// ownFormats are words of places with a format of their own, which stand in the place of one.
+// ownFormats returns words of places with a format of their own, which stand in the place of one.
 func ownFormats() (all string) {
 	for _, r := range source.Inputs {
 		if r.Format != "" {
@@ -41,7 +41,7 @@ func ownFormats() (all string) {
 	return all
 }
 
-// sourceInputs are the words of places that events come from.
+// sourceInputs returns the words of places that events come from.
 func sourceInputs() string {
 	var all []string
 	for _, r := range source.Inputs {
@@ -145,7 +145,7 @@ func (p *parser) oneOfWords(words, what string) (ast.Word, bool) {
 		strings.Join(strings.Fields(words), ", "))
 }
 
-// otherWord is what others call what a source reads, by its word here; "": it is none of that.
+// otherWord returns what others call what a source reads, by its word here; "": it is none of that.
 func otherWord(word string) string {
 	for _, r := range source.Inputs {
 		if slices.Contains(r.Others, word) {

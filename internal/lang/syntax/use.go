@@ -72,8 +72,8 @@ func (p *parser) argument(name string) (*ast.Value, bool) {
 	return nil, p.fail(useForm, "expected a value for %s", quote(name))
 }
 
-// bound are the tokens that stand for a name, in its place; none where it has no value. Behind a
-// brace or a comma the elements of a list stand without braces.
+// bound returns the tokens that stand for a name, in its place; none where it has no value. Behind
+// a brace or a comma the elements of a list stand without braces.
 func (p *parser) bound(t token) []token {
 	v, ok := p.binds(strings.TrimPrefix(t.text, "$"))
 	if !ok {

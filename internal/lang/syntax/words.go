@@ -60,8 +60,8 @@ var longestWord = func() (n int) {
 	return n
 }()
 
-// classOf is the class of a word. Most words of a large policy are addresses and numbers, which are
-// told by their first byte or their length.
+// classOf returns the class of a word. Most words of a large policy are addresses and numbers,
+// which are told by their first byte or their length.
 func classOf(word string) class {
 	if word == "" || word[0] < 'a' || word[0] > 'z' || len(word) > longestWord {
 		return 0
@@ -69,17 +69,17 @@ func classOf(word string) class {
 	return classes[word]
 }
 
-// Words are all words that mean something, in order: keywords, words of packets, and those that are
-// kept for a later version.
+// Words returns all words that mean something, in order: keywords, words of packets, and those that
+// are kept for a later version.
 func Words() []string { return slices.Sorted(maps.Keys(classes)) }
 
-// Statements are the first words of statements.
+// Statements returns the first words of statements.
 func Statements() []string { return strings.Fields(actionWords + " " + otherStatements) }
 
-// TermWords are the words in terms of rules.
+// TermWords returns the words in terms of rules.
 func TermWords() []string { return strings.Fields(termWords) }
 
-// PacketWords are the words in packets of tests.
+// PacketWords returns the words in packets of tests.
 func PacketWords() []string {
 	return strings.Fields(packetWords + " " + ast.FieldWords + " " + bytesWords)
 }

@@ -68,8 +68,8 @@ type expander struct {
 	diags diag.Diagnostics // about profiles
 }
 
-// Expand are the statements of a policy with those of profiles in the place of each `use`, and what
-// was said about the profiles. What is wrong with the policy itself, c is told.
+// Expand returns the statements of a policy with those of profiles in the place of each `use`, and
+// what was said about the profiles. What is wrong with the policy itself, c is told.
 func Expand(f *ast.File, c *diag.Collector,
 	open func(string) (io.ReadCloser, error)) ([]ast.Stmt, diag.Diagnostics) {
 	isUse := func(s ast.Stmt) bool { _, is := s.(*ast.Use); return is }
@@ -95,7 +95,7 @@ func Expand(f *ast.File, c *diag.Collector,
 	return out, x.diags
 }
 
-// use are the statements of a profile with the values that a policy gives it.
+// use returns the statements of a profile with the values that a policy gives it.
 func (x *expander) use(u *ast.Use, names map[string]int32) []ast.Stmt {
 	title, path := u.Title(), shippedPrefix+u.Title()
 	if u.Path != nil {
@@ -305,7 +305,7 @@ func (p *Head) parameter(name string) *Parameter {
 	return &p.Parameters[i]
 }
 
-// names are those of the parameters.
+// names returns the names of the parameters.
 func (p *Head) names() (all []string) {
 	for _, q := range p.Parameters {
 		all = append(all, q.Name)
@@ -313,7 +313,7 @@ func (p *Head) names() (all []string) {
 	return all
 }
 
-// arguments are the values of all parameters.
+// arguments returns the values of all parameters.
 func (x *expander) arguments(u *ast.Use, head *Head) map[string]*ast.Value {
 	values := map[string]*ast.Value{}
 	for _, a := range u.Args {
@@ -376,7 +376,7 @@ func (p *Parameter) check(v *ast.Value, c *diag.Collector) {
 	}
 }
 
-// SetNames are the names of the sets of a profile, without the sign.
+// SetNames returns the names of the sets of a profile, without the sign.
 func SetNames(f *ast.File) map[string]bool {
 	all := map[string]bool{}
 	for _, s := range f.Stmts {
@@ -387,8 +387,8 @@ func SetNames(f *ast.File) map[string]bool {
 	return all
 }
 
-// Bindings are what names that begin with a dollar sign stand for: values of parameters, and sets,
-// whose names begin otherwise in a policy.
+// Bindings returns what names that begin with a dollar sign stand for: values of parameters, and
+// sets, whose names begin otherwise in a policy.
 func Bindings(values map[string]*ast.Value, sets map[string]bool,
 	prefix string) func(string) (*ast.Value, bool) {
 	return func(name string) (*ast.Value, bool) {
@@ -402,7 +402,7 @@ func Bindings(values map[string]*ast.Value, sets map[string]bool,
 	}
 }
 
-// inPolicy are the statements of a profile that a policy gets: without its head and its tests,
+// inPolicy returns the statements of a profile that a policy gets: without its head and its tests,
 // with its name in front of what status shows.
 func inPolicy(f *ast.File, name string) (out []ast.Stmt) {
 	for _, s := range f.Stmts {

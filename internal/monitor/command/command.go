@@ -26,7 +26,7 @@ import (
 	"levee/internal/openmetrics/exporter"
 )
 
-// New is the command `levee monitor`.
+// New returns the command `levee monitor`.
 func New(e *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "monitor COMMAND",
@@ -234,7 +234,7 @@ func run(e *cli.Env, dev string, f *flags) (err error) {
 	return err
 }
 
-// metrics is the text of the last look.
+// metrics returns the text of the last look.
 func (m *monitor) metrics(format openmetrics.Format) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

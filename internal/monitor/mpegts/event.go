@@ -52,8 +52,8 @@ type Told struct {
 // eveTime is how Suricata writes times.
 const eveTime = "2006-01-02T15:04:05.000000-0700"
 
-// Events are what became so between two looks, by stream. Each discontinuity of each PID is in one
-// of them, each loss that RTP shows, and each pause: they come from counters.
+// Events returns what became so between two looks, by stream. Each discontinuity of each PID is in
+// one of them, each loss that RTP shows, and each pause: they come from counters.
 func (w *Watched) Events(before, now *Look) (all []Event) {
 	for i := range now.Streams {
 		s := &now.Streams[i]
@@ -141,7 +141,7 @@ func (w *Watched) events(b, s *Stream, before, now *Look) (all []Event) {
 	return all
 }
 
-// pid is what is known of a PID, without counters if that is nothing.
+// pid returns what is known of a PID, without counters if that is nothing.
 func (s *Stream) pid(n uint16) PID {
 	for _, p := range s.PIDs {
 		if p.PID == n {
@@ -151,7 +151,7 @@ func (s *Stream) pid(n uint16) PID {
 	return PID{PID: n}
 }
 
-// EVE is the record of an event, without a newline.
+// EVE returns the record of an event, without a newline.
 func (e *Event) EVE() []byte {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -160,7 +160,7 @@ func (e *Event) EVE() []byte {
 	return b
 }
 
-// String is the event in words.
+// String returns the event in words.
 func (e *Event) String() string {
 	t := &e.MPEGTS
 	out := e.Dev

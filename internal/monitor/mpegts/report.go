@@ -95,7 +95,7 @@ func (w *Watched) Report(before, now *Look) *Report {
 	return r
 }
 
-// Absent are the groups that have had no stream.
+// Absent returns the groups that have had no stream.
 func (w *Watched) Absent(now *Look) (all []netip.AddrPort) {
 	for _, g := range w.Groups {
 		if !slices.ContainsFunc(now.Streams, func(s Stream) bool {
@@ -107,8 +107,8 @@ func (w *Watched) Absent(now *Look) (all []netip.AddrPort) {
 	return all
 }
 
-// GroupOf is the group of those asked for that a stream is of, one with its port before one with
-// any; false, with where it goes, if it is of none.
+// GroupOf returns the group of those asked for that a stream is of, one with its port before one
+// with any; false, with where it goes, if it is of none.
 func GroupOf(s *Stream, groups []netip.AddrPort) (netip.AddrPort, bool) {
 	for _, g := range []netip.AddrPort{s.Dst, netip.AddrPortFrom(s.Dst.Addr(), 0)} {
 		if slices.Contains(groups, g) {
@@ -118,7 +118,7 @@ func GroupOf(s *Stream, groups []netip.AddrPort) (netip.AddrPort, bool) {
 	return s.Dst, false
 }
 
-// Gone are the streams to which nothing has come for longer than a time. Of each group that was
+// Gone returns the streams to which nothing has come for longer than a time. Of each group that was
 // asked for the one stays to which something came last, so that it is told since when nothing does;
 // others would take the places of new ones, as a sender that begins anew has another port.
 func (l *Look) Gone(after time.Duration, groups []netip.AddrPort) (gone []Flow) {
@@ -160,7 +160,7 @@ func Group(g netip.AddrPort) string {
 	return g.String()
 }
 
-// Of is the same stream at an earlier look, without counters if there was none.
+// Of returns the same stream at an earlier look, without counters if there was none.
 func (l *Look) Of(s *Stream) *Stream {
 	if l != nil {
 		at, ok := slices.BinarySearchFunc(l.Streams, s, func(a Stream, b *Stream) int {

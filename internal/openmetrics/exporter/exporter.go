@@ -48,8 +48,8 @@ func Address(v string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// Listen is a listener. The socket of a process that is gone is taken over; one that answers stays,
-// and so does a file that is no socket: it refuses who connects, too.
+// Listen returns a listener. The socket of a process that is gone is taken over; one that answers
+// stays, and so does a file that is no socket: it refuses who connects, too.
 func Listen(network, address string) (net.Listener, error) {
 	l, err := net.Listen(network, address)
 	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {

@@ -36,7 +36,7 @@ func IsQuery(payload []byte) bool {
 		payload[4] >= Info && payload[4] <= Rules
 }
 
-// place is where a query of a type has a number.
+// place returns where a query of a type has a number.
 func place(of byte) int {
 	if of == Info {
 		return len(infoBytes)
@@ -44,7 +44,7 @@ func place(of byte) int {
 	return headBytes
 }
 
-// Echo is the number that a query has where one may be; false if it is too short for one.
+// Echo returns the number that a query has where one may be; false if it is too short for one.
 func Echo(payload []byte) (number uint32, ok bool) {
 	if !IsQuery(payload) || len(payload) < place(payload[4])+numberBytes {
 		return 0, false
@@ -52,7 +52,7 @@ func Echo(payload []byte) (number uint32, ok bool) {
 	return binary.LittleEndian.Uint32(payload[place(payload[4]):]), true
 }
 
-// Query is a query of a type with a number. An INFO may have none.
+// Query returns a query of a type with a number. An INFO may have none.
 func Query(of byte, number ...uint32) []byte {
 	b := slices.Clone(infoBytes)
 	if of != Info {
@@ -64,12 +64,12 @@ func Query(of byte, number ...uint32) []byte {
 	return b
 }
 
-// Answer is the answer that gives a number.
+// Answer returns the answer that gives a number.
 func Answer(number uint32) []byte {
 	return binary.LittleEndian.AppendUint32(append(slices.Clone(whole), Challenge), number)
 }
 
-// Number is the number that an answer gives; false of any other payload.
+// Number returns the number that an answer gives; false of any other payload.
 func Number(payload []byte) (number uint32, ok bool) {
 	if len(payload) != headBytes+numberBytes || !bytes.HasPrefix(payload, whole) ||
 		payload[4] != Challenge {

@@ -23,7 +23,7 @@ func (c inside) Number(ranges []field.Range) uint64 {
 	return r.Lo
 }
 
-// Prefix is the first prefix of the family from an alternative on. Large sets are not copied.
+// Prefix returns the first prefix of the family from an alternative on. Large sets are not copied.
 func (c inside) Prefix(all []netip.Prefix, f packet.Family) (netip.Prefix, bool) {
 	for i := range all {
 		p := all[(i+c.Index(len(all)))%len(all)]
@@ -55,8 +55,8 @@ var (
 
 const entryName = "*.entry.example"
 
-// Entries are what a dynamic set has to hold when a packet of ForSlots is judged: an entry of each
-// family, as far as the set has room, or a name.
+// Entries returns what a dynamic set has to hold when a packet of ForSlots is judged: an entry of
+// each family, as far as the set has room, or a name.
 func Entries(s *policy.Set) []policy.Element {
 	var all []policy.Element
 	switch s.Type {

@@ -152,7 +152,7 @@ func setInner(s *packet.Spec, in *policy.Inner, c Chooser) {
 	}
 }
 
-// patterns are what a list of names has.
+// patterns returns what a list of names has.
 func patterns(l *policy.NameList, c Chooser) []dnsname.Pattern {
 	if !l.Dynamic() {
 		return l.Patterns
@@ -169,7 +169,7 @@ func patterns(l *policy.NameList, c Chooser) []dnsname.Pattern {
 // isDynamic reports whether a term asks a set that is filled at run time.
 func isDynamic(t *policy.Term) bool { return t.Set != nil && t.Set.Kind == policy.Dynamic }
 
-// valuesOf are what a term asks for: given, or of a dynamic set a part of each entry.
+// valuesOf returns what a term asks for: given, or of a dynamic set a part of each entry.
 func valuesOf[T any](t *policy.Term, c Chooser, given []T, part func(policy.Element) T) []T {
 	if !isDynamic(t) {
 		return given

@@ -60,8 +60,8 @@ func Read(b []byte, cut bool) (m Message) {
 	return m
 }
 
-// nameBytes is how many bytes a name has with its last, empty label; 0 of what is no name, is a
-// pointer or is too long.
+// nameBytes returns how many bytes a name has with its last, empty label; 0 of what is no name, is
+// a pointer or is too long.
 func nameBytes(b []byte) int {
 	for at := 0; at < len(b) && at < dnsname.MaxName; at += 1 + int(b[at]) {
 		switch {
@@ -129,7 +129,7 @@ func Query(m Message) []byte {
 	return b
 }
 
-// Truncated is the answer to a well-formed query that has its client ask again over TCP: the
+// Truncated returns the answer to a well-formed query that has its client ask again over TCP: the
 // question without records, and TC. Where the query has EDNS, so has the answer.
 func Truncated(query []byte) []byte {
 	const qr, tc, rd, cd, ok = 0x80, 0x02, 0x01, 0x10, 0x80

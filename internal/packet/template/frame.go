@@ -67,7 +67,7 @@ func (f *field) put(b []byte, hi, lo uint64) uint64 {
 	return lo << f.shift()
 }
 
-// shift is how far a value stands above the end of its last 16-bit word.
+// shift returns how far a value stands above the end of its last 16-bit word.
 func (f *field) shift() int {
 	return (f.to+f.to%2)*8 - f.bit - f.bits
 }

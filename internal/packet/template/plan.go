@@ -120,7 +120,7 @@ func (k *plan) addField(v *spec.Vary, seed uint64) {
 	k.fields = append(k.fields, f)
 }
 
-// ipHeader is the length of an IPv4 header.
+// ipHeader returns the length of an IPv4 header.
 func (k *plan) ipHeader() int {
 	if l := &k.layout; l.L4 > 0 {
 		return l.L4 - l.IP
@@ -175,7 +175,7 @@ func (k *plan) addShapes(v *spec.Vary, seed uint64) error {
 	return nil
 }
 
-// minLen is of the shortest frame: the headers, and payload that is given.
+// minLen returns of the shortest frame: the headers, and payload that is given.
 func (k *plan) minLen() int {
 	if k.random > 0 {
 		return k.random

@@ -102,7 +102,7 @@ type compiler struct {
 	returned bool
 }
 
-// given is where the bytes of a frame end that its template gives; behind them all is zero.
+// given returns where the bytes of a frame end that its template gives; behind them all is zero.
 func given(k *plan) int {
 	if k.layout.Payload == 0 { // a frame in hex
 		return len(k.frame)
@@ -214,8 +214,8 @@ func (c *compiler) plan(k *plan) {
 	c.Emit(asm.Mov.Imm(asm.R0, int32(k.shapes[0].frame)), asm.Return())
 }
 
-// written is how much of the frame is written each time: the headers, and payload too where it is
-// not the same in all packets or may have been changed. What lies behind stays as it was in the
+// written returns how much of the frame is written each time: the headers, and payload too where it
+// is not the same in all packets or may have been changed. What lies behind stays as it was in the
 // first.
 func (c *compiler) written(k *plan) int {
 	switch {

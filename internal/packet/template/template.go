@@ -61,7 +61,7 @@ func read(name string, src []byte) ([]spec.Packet, diag.Diagnostics) {
 	return packets, diag.Merge(ds, more)
 }
 
-// One is the one packet of a template in which nothing varies; without it, the diagnostics say
+// One returns the one packet of a template in which nothing varies; without it, the diagnostics say
 // why.
 func One(name, words string) (*spec.Packet, diag.Diagnostics) {
 	packets, ds := read(name, []byte("packet "+words))
@@ -149,14 +149,14 @@ func Compile(packets []spec.Packet, d Defaults, seed uint64) (*Template, error) 
 	return t, nil
 }
 
-// fieldSeed is the seed of one field: fields vary independently of each other.
+// fieldSeed returns the seed of one field: fields vary independently of each other.
 func fieldSeed(seed uint64, word string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(word))
 	return draw(seed, h.Sum64())
 }
 
-// Longest is the length of the longest frame, in bytes.
+// Longest returns the length of the longest frame, in bytes.
 func (t *Template) Longest() int {
 	n := 0
 	for _, p := range t.plans {

@@ -95,7 +95,7 @@ const (
 	mix2   = 0x94d049bb133111eb
 )
 
-// draw is a random number that belongs to k.
+// draw returns a random number that belongs to k.
 func draw(seed, k uint64) uint64 {
 	z := k*golden + seed
 	z = (z ^ z>>30) * mix1
@@ -128,7 +128,7 @@ func (w *walk) index(n uint64) uint64 {
 	return i
 }
 
-// value is that of index i.
+// value returns the value of index i.
 func (w *walk) value(i uint64) (hi, lo uint64) {
 	s := &w.spans[0]
 	if len(w.spans) > 1 {

@@ -48,7 +48,7 @@ func object(v any, names ...string) map[string]any {
 	return m
 }
 
-// operations are all of the document, in order.
+// operations returns all of the document, in order.
 func (d *document) operations() (all []operation) {
 	for path, methods := range object(d.root, "paths") {
 		for method, v := range object(methods) {
@@ -124,7 +124,7 @@ func (d *document) check(op *operation, status int, contentType string, body []b
 	return nil
 }
 
-// text is a value as JSON.
+// text returns a value as JSON.
 func text(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -125,7 +125,7 @@ func (g *generator) object(schema map[string]any, wrong bool, depth int) any {
 	return out
 }
 
-// body is the body of a request, with its content type.
+// body returns the body of a request, with its content type.
 func (g *generator) body(schema map[string]any, wrong bool) ([]byte, string) {
 	kind := "application/json"
 	if schema == nil {
@@ -154,7 +154,7 @@ func (g *generator) body(schema map[string]any, wrong bool) ([]byte, string) {
 	return b, kind
 }
 
-// target is the path with its parameters.
+// target returns the path with its parameters.
 func (g *generator) target(op *operation, wrong bool) string {
 	path, query := op.path, url.Values{}
 	for _, v := range op.params {
@@ -193,7 +193,7 @@ func (g *generator) target(op *operation, wrong bool) string {
 	return path + "?" + query.Encode()
 }
 
-// plain is a value as a parameter has it.
+// plain returns a value as a parameter has it.
 func plain(v any) string {
 	switch v := v.(type) {
 	case string:

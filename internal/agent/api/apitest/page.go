@@ -20,7 +20,7 @@ Errors are objects of the type application/problem+json, whose ` + "`detail`" + 
 
 `
 
-// Page is a page for people, in Markdown, of an OpenAPI document.
+// Page returns a page for people, in Markdown, of an OpenAPI document.
 func Page(text []byte) (string, error) {
 	d, err := readDocument(text)
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *document) summary(op *operation) string {
 	return s
 }
 
-// anchor is the name that renderers of Markdown give the heading.
+// anchor returns the name that renderers of Markdown give the heading.
 func anchor(op *operation) string {
 	keep := func(r rune) rune {
 		switch {
@@ -130,7 +130,7 @@ func (d *document) fields(b *strings.Builder, schema map[string]any, path string
 	}
 }
 
-// kind is a schema in words.
+// kind returns a schema in words.
 func (d *document) kind(schema map[string]any) string {
 	schema = d.resolve(schema)
 	name := "any"

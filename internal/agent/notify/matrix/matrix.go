@@ -55,7 +55,7 @@ func check(p *way.Place) error {
 	return nil
 }
 
-// parts are the server's URL and the room.
+// parts returns the server's URL and the room.
 func parts(to string) (server, room string, err error) {
 	u, err := url.Parse(to)
 	if err != nil {

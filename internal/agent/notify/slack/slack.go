@@ -24,7 +24,7 @@ var Way = way.Way{
 // escape keeps text of the network from being a link or a mention of everybody.
 var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// Body is a message as Slack takes it.
+// Body returns a message as Slack takes it.
 func Body(m *way.Message) ([]byte, error) {
 	text := "*" + escape.Replace(m.Machine) + "*: " + escape.Replace(m.Text)
 	for _, first := range m.First {

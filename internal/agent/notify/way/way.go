@@ -105,7 +105,7 @@ const (
 	Test    pubsub.Kind = "test"
 )
 
-// NewMessage is one of this machine.
+// NewMessage returns one of this machine.
 func NewMessage(kind pubsub.Kind, text string, at time.Time) *Message {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b)

@@ -32,7 +32,7 @@ var Way = way.Way{
 	Where:   Where, Host: Host, Send: post,
 }
 
-// Where is the host of a URL: its path may be secret.
+// Where returns the host of a URL: its path may be secret.
 func Where(p *way.Place) string {
 	u, err := url.Parse(p.To)
 	if err != nil {
@@ -41,7 +41,7 @@ func Where(p *way.Place) string {
 	return u.Scheme + "://" + u.Host + "/..."
 }
 
-// Host is the server of a URL.
+// Host returns the server of a URL.
 func Host(p *way.Place) string {
 	u, err := url.Parse(p.To)
 	if err != nil {
@@ -50,7 +50,7 @@ func Host(p *way.Place) string {
 	return u.Hostname()
 }
 
-// CheckURL is an error for what is no URL of a webhook.
+// CheckURL returns an error for what is no URL of a webhook.
 func CheckURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
@@ -112,7 +112,7 @@ func Deliver(ctx context.Context, method, to string, h http.Header, body []byte)
 	return way.Never(fmt.Errorf("%s answers %s: look at its URL", shown, res.Status))
 }
 
-// withoutURL is an error of net/http without the URL, which may hold a secret.
+// withoutURL returns an error of net/http without the URL, which may hold a secret.
 func withoutURL(err error) error {
 	var u interface{ Unwrap() error }
 	if errors.As(err, &u) && u.Unwrap() != nil {
@@ -129,7 +129,7 @@ var client = &http.Client{
 		MaxResponseHeaderBytes: 16 << 10},
 }
 
-// Sign is the signature of a webhook: v1 and HMAC-SHA256 of its id, time and body.
+// Sign returns the signature of a webhook: v1 and HMAC-SHA256 of its id, time and body.
 func Sign(secret, id, at string, body []byte) (string, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil {
@@ -140,7 +140,7 @@ func Sign(secret, id, at string, body []byte) (string, error) {
 	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)), nil
 }
 
-// NewSecret is a key for signatures, as Standard Webhooks have it.
+// NewSecret returns a key for signatures, as Standard Webhooks have it.
 func NewSecret() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails

@@ -22,7 +22,7 @@ type queued struct {
 	position []byte
 }
 
-// NewQueue is an empty one.
+// NewQueue returns an empty one.
 func NewQueue() *Queue {
 	q := &Queue{}
 	q.room.L = &q.mu
@@ -103,16 +103,16 @@ func (q *Queue) Take(most int64, line func([]byte)) (position []byte, more bool,
 	return position, more, err
 }
 
-// Position is that of an inlet that can have nothing again.
+// Position returns the position of an inlet that can have nothing again.
 func (q *Queue) Position() []byte { return nil }
 
-// Renewal is 0: nothing comes twice.
+// Renewal returns 0: nothing comes twice.
 func (q *Queue) Renewal() uint64 { return 0 }
 
 // Kept has nothing to do.
 func (q *Queue) Kept() {}
 
-// State is what there is to tell.
+// State returns what there is to tell.
 func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -93,7 +93,7 @@ func (j *journal) Poll(most int64, line func([]byte)) (bool, error) {
 	return more, err
 }
 
-// Position is the cursor of the last entry.
+// Position returns the cursor of the last entry.
 func (j *journal) Position() []byte { return j.cursor }
 
 // Close ends journalctl.
@@ -145,7 +145,7 @@ func (j *journal) session(cursor *string) error {
 	return j.journalctl(cursor, "", "--follow", "--no-tail", "--boot")
 }
 
-// bootOf is the boot of a cursor, "" if it names none.
+// bootOf returns the boot of a cursor, "" if it names none.
 func bootOf(cursor string) string {
 	for field := range strings.SplitSeq(cursor, ";") {
 		if boot, is := strings.CutPrefix(field, "b="); is {
@@ -155,7 +155,7 @@ func bootOf(cursor string) string {
 	return ""
 }
 
-// thisBoot is how cursors name this boot, "" if nobody knows.
+// thisBoot returns how cursors name this boot, "" if nobody knows.
 func thisBoot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -233,8 +233,8 @@ func (j *journal) entries(from io.Reader, cursor *string, but string) error {
 	})
 }
 
-// line is an entry as a line of a log, with its time and its program. A message with an end of a
-// line in it is not one line, and is cut there.
+// line returns an entry as a line of a log, with its time and its program. A message with an end of
+// a line in it is not one line, and is cut there.
 func (e *entry) line() []byte {
 	var text string
 	if json.Unmarshal(e.Message, &text) != nil {

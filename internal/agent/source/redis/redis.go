@@ -81,7 +81,7 @@ func (r *redis) Kept() {
 	}
 }
 
-// State is what there is to tell. What is in the queue is in Redis, too.
+// State returns what there is to tell. What is in the queue is in Redis, too.
 func (r *redis) State() inlet.State {
 	s := r.Queue.State()
 	s.LagLines, s.LagBytes = r.waiting.Load(), 0

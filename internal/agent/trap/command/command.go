@@ -55,7 +55,7 @@ const memory = 144 << 20
 // Where a trap is by itself.
 const loopback4, loopback6 = "127.0.0.1:2222", "[::1]:2222"
 
-// loopback are the addresses of a trap that gets connections of both families, where there are
+// loopback returns the addresses of a trap that gets connections of both families, where there are
 // both.
 func loopback() []string {
 	l, err := net.Listen("tcp", "[::1]:0")
@@ -66,7 +66,7 @@ func loopback() []string {
 	return []string{loopback4, loopback6}
 }
 
-// New is the command `levee trap`.
+// New returns the command `levee trap`.
 func New(e *cli.Env) *cobra.Command {
 	return cli.Noun("trap COMMAND", "Servers that let nobody in and record who tries",
 		"Servers that let nobody in and record who tries.", "  levee trap ssh", newSSH(e))

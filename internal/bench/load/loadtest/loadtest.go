@@ -122,7 +122,7 @@ func send(t *testing.T, l *lab.Lab, c *load.Contender, frames [][]byte) (sent ge
 	return sent, arrived, dropped
 }
 
-// counted is what the receiving device counted since it was made, without what is zero.
+// counted returns what the receiving device counted since it was made, without what is zero.
 func counted(t *testing.T, l *lab.Lab) (all map[string]uint64) {
 	t.Helper()
 	err := l.Host(lab.Server).Do(func() (err error) {
@@ -172,7 +172,7 @@ func Incomplete(t *testing.T, r bench.Report) {
 	}
 }
 
-// NoInterval is a contender with a median of too few rounds for its interval.
+// NoInterval returns a contender with a median of too few rounds for its interval.
 func NoInterval() []*load.Result {
 	pps, ns := 2e6, 500.0
 	return []*load.Result{{Name: "nft rules", MedianPPS: &pps, NsPerPacket: &ns,

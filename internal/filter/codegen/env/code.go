@@ -71,8 +71,8 @@ const RedirectCode = ring.Redirected
 // AsksInside reports whether a rule asks for the word, also where nobody looks into tunnels.
 func (c *Code) AsksInside() bool { return len(c.Plan.Program.Inners) > 0 }
 
-// word32 is a 32-bit immediate; the compare must be a 32-bit one.
+// word32 returns a 32-bit immediate; the compare must be a 32-bit one.
 func word32(v uint32) int32 { return int32(v) }
 
-// FourBytes is an IPv4 address in host order.
+// FourBytes returns an IPv4 address in host order.
 func FourBytes(b [4]byte) uint32 { return binary.BigEndian.Uint32(b[:]) }

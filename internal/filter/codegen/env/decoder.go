@@ -12,7 +12,7 @@ import (
 
 var loadDecoders = sync.OnceValues(loadParse)
 
-// DecoderName is the careful decoder for a target.
+// DecoderName returns the careful decoder for a target.
 func DecoderName(t plan.Target) (function, entry string) {
 	switch {
 	case t.Hook == plan.Socket:

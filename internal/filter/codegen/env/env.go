@@ -128,8 +128,8 @@ func (c *Code) Given() {
 	c.Label(given)
 }
 
-// ContextParam is the context as an argument of a global function. The verifier knows it by the
-// name of the struct, for which the kernel needs type information of its own
+// ContextParam returns the context as an argument of a global function. The verifier knows it by
+// the name of the struct, for which the kernel needs type information of its own
 // (docs/explanation/decisions/0008-no-kernel-types.md).
 func (c *Code) ContextParam() assembler.Param {
 	if c.Target.Hook.OfSKB() {
@@ -150,7 +150,7 @@ func (c *Code) Field(to asm.Register, at int16, size asm.Size) {
 	c.Emit(asm.LoadMem(to, asm.R10, at, size))
 }
 
-// rowSlot is where on the stack the address of the row is kept.
+// rowSlot returns where on the stack the address of the row is kept.
 func (c *Code) rowSlot() int16 {
 	if c.InFunction {
 		return rowPointer

@@ -32,7 +32,7 @@ var places = func() (out [field.NumFields]struct {
 	return out
 }()
 
-// FieldAt is the place of a field in struct key, from R10 in the main function, and its bytes.
+// FieldAt returns the place of a field in struct key, from R10 in the main function, and its bytes.
 func (c *Code) FieldAt(f field.Field) (at int16, n int) {
 	if f >= field.NumFields || places[f].bytes == 0 {
 		panic(Unknown(f))
@@ -44,7 +44,7 @@ func Unknown(f field.Field) string {
 	return fmt.Sprintf("there is no code that asks for field %d (%q)", f, f.Info().Name)
 }
 
-// SizeOf is a load or store of n bytes.
+// SizeOf returns a load or store of n bytes.
 func SizeOf(n int) asm.Size {
 	switch n {
 	case 1:
@@ -63,7 +63,7 @@ var hotRegisters = map[field.Field]asm.Register{
 	field.DstPort: RegDstPort, field.ICMPType: RegDstPort, field.ICMP6Type: RegDstPort,
 }
 
-// HotRegister is the register of a field that has one.
+// HotRegister returns the register of a field that has one.
 func HotRegister(f field.Field) (asm.Register, bool) {
 	if !f.Info().Hot {
 		return 0, false

@@ -261,7 +261,7 @@ const (
 	sockState    = 72
 )
 
-// flowPieces are the parts of a connection that are hashed, the side of the policy first.
+// flowPieces returns the parts of a connection that are hashed, the side of the policy first.
 func (c *Code) flowPieces(class ir.Class) map[int]func() {
 	upper := func(r asm.Register) func() {
 		return func() { c.Emit(asm.Mov.Reg(asm.R1, r), asm.RSh.Imm(asm.R1, 32)) }

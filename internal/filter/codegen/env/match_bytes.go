@@ -64,7 +64,7 @@ func (c *Code) transport(to asm.Register) {
 	c.Field(to, KeyOff, asm.Half)
 }
 
-// word is bytes as a load of the machine gives them.
+// word returns bytes as a load of the machine gives them.
 func word(b []byte) uint64 {
 	var w [8]byte
 	copy(w[:], b)

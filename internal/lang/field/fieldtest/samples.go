@@ -14,7 +14,7 @@ type Sample struct {
 	Field field.Field // that it asks for; None of `malformed`
 }
 
-// Side is what stands in front of the rule of a sample: out where the field is of what leaves.
+// Side returns what stands in front of the rule of a sample: out where the field is of what leaves.
 func (s Sample) Side() string {
 	if s.Field.Info().Kernel == field.Leaving {
 		return "out "

@@ -91,7 +91,7 @@ func (w word) option() bool {
 		(w.text == "!" || strings.HasPrefix(w.text, "-"))
 }
 
-// texts are the words without their quotes.
+// texts returns the words without their quotes.
 func texts(in []word) (out []string) {
 	for _, w := range in {
 		out = append(out, w.text)
@@ -99,7 +99,7 @@ func texts(in []word) (out []string) {
 	return out
 }
 
-// bases are the chains to import, in the order in which packets meet them.
+// bases returns the chains to import, in the order in which packets meet them.
 func (t *ipTables) bases() ([]*importer.Chain, error) {
 	if len(t.tables) == 0 {
 		return nil, fmt.Errorf("no rules: this is not the output of iptables-save, " +
@@ -158,7 +158,7 @@ func (t *ipTables) parseRules() error {
 	return nil
 }
 
-// find is the base chain that --chain names, of one family.
+// find returns the base chain that --chain names, of one family.
 func (t *ipTables) find(want string, six bool) *importer.Chain {
 	table, name, has := strings.Cut(want, "/")
 	if !has {

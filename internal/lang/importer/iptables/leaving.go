@@ -4,7 +4,7 @@ import (
 	"levee/internal/lang/importer"
 )
 
-// leaving are the chains OUTPUT of the table filter, read once more as rules for what leaves.
+// leaving returns the chains OUTPUT of the table filter, read once more as rules for what leaves.
 func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	out := &ipTables{opts: t.opts, out: side, sets: t.sets,
 		recent: map[string][]*importer.ChainRule{},
@@ -31,7 +31,7 @@ func (t *ipTable) forwards() bool {
 	return t.byName[name] != nil && len(t.byName[name].Rules) > 0
 }
 
-// again is the table before its rules were understood.
+// again returns the table before its rules were understood.
 func (t *ipTable) again() *ipTable {
 	out := *t
 	out.chains, out.byName, out.lines = nil, map[string]*importer.Chain{}, nil

@@ -209,7 +209,7 @@ func (p *ipRule) finishRecent() {
 	}
 }
 
-// prefixOf is the length of a mask, "" if it is of whole addresses, "odd" if it is no prefix.
+// prefixOf returns the length of a mask, "" if it is of whole addresses, "odd" if it is no prefix.
 func prefixOf(mask string) string {
 	if mask == "" {
 		return ""

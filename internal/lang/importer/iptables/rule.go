@@ -51,7 +51,7 @@ func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*importer.ChainRule
 	return p.Rule, nil
 }
 
-// next is the value of an option.
+// next returns the value of an option.
 func (p *ipRule) next() string {
 	if len(p.w) == 0 {
 		return ""

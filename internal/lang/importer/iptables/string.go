@@ -66,7 +66,7 @@ func (p *ipRule) text(o string) (bool, error) {
 	return true, nil
 }
 
-// hexString is a text with bytes in hexadecimal between bars.
+// hexString returns a text with bytes in hexadecimal between bars.
 func hexString(s string) (out []byte, err error) {
 	for i, part := range strings.Split(s, "|") {
 		if i%2 == 0 {

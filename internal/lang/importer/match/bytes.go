@@ -22,7 +22,7 @@ const (
 
 const bytesPrefix = "payload at "
 
-// Term is the term of a policy that asks for the bytes, or for others; false if there is none.
+// Term returns the term of a policy that asks for the bytes, or for others; false if there is none.
 func (b BytesAt) Term(not bool) (string, bool) {
 	n := len(b.Value)
 	if n == 0 || n > maxBytes || b.At < 0 || b.At+n > maxBytesFrom {

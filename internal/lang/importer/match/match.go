@@ -173,7 +173,7 @@ func (m Match) WithoutFlags(f Flags) Match {
 	return m
 }
 
-// And is what both matches hold for.
+// And returns what both matches hold for.
 func (m Match) And(o *Match) Match {
 	for f := range numFields {
 		if o.Fields[f] == nil {
@@ -204,7 +204,7 @@ func (m Match) And(o *Match) Match {
 	return m.Settle()
 }
 
-// And is what both hold for.
+// And returns what both hold for.
 func (a Address) And(o Address) Address {
 	switch {
 	case a.In == nil:
@@ -259,7 +259,7 @@ func (m *Match) Compatible(o *Match) bool {
 		same(m.ToDyn, o.ToDyn)
 }
 
-// Weight is the number of ranges of addresses that are written with the match itself.
+// Weight returns the number of ranges of addresses that are written with the match itself.
 func (m *Match) Weight() (n int) {
 	for _, a := range [...]Address{m.From, m.To} {
 		if a.In != nil && a.In.Name == "" {
@@ -296,8 +296,8 @@ func (m *Match) Within(o Match) bool {
 	return both.Equal(m)
 }
 
-// ButNot is what m holds for and o, which asks for more than m, does not. It is one match where
-// they differ in one field that all packets of m have; else there is none.
+// ButNot returns what m holds for and o, which asks for more than m, does not. It is one match
+// where they differ in one field that all packets of m have; else there is none.
 func (m Match) ButNot(o *Match) (Match, bool) {
 	field, differ := numFields, 0
 	for f := range numFields {

@@ -11,7 +11,8 @@ import (
 // NearPrefix begins the comments that hold a rule near to one that is left out.
 const NearPrefix = "#   nearest: "
 
-// Words are the words of the rules, without labels and other comments, to find the names of sets.
+// Words returns the words of the rules, without labels and other comments, to find the names of
+// sets.
 func Words(body []byte) map[string]bool {
 	seen := make(map[string]bool)
 	for line := range bytes.Lines(body) {
@@ -55,7 +56,7 @@ func UniqueName(text string, used map[string]bool) string {
 	return name
 }
 
-// DynamicText is a set that is filled at run time: of at most so many entries, with a lease in
+// DynamicText returns a set that is filled at run time: of at most so many entries, with a lease in
 // seconds, or none below 1.
 func DynamicText(most uint64, lease int64) string {
 	const limit = 16_777_216 // docs/reference/language.md "Sets"

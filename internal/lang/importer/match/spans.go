@@ -18,16 +18,16 @@ type Spans []Span
 // Just is one value.
 func Just(v uint64) Spans { return Spans{{Lo: v, Hi: v}} }
 
-// Between is the values from a to b.
+// Between returns the values from a to b.
 func Between(a, b uint64) Spans { return Spans{{Lo: a, Hi: b}} }
 
 // JoinSpans makes a set of ranges in any order.
 func JoinSpans(in []Span) Spans { return append(Spans{}, field.Join(slices.Clone(in))...) }
 
-// And is what is in both.
+// And returns what is in both.
 func (s Spans) And(o Spans) Spans { return append(Spans{}, field.Intersect(s, o)...) }
 
-// Not is the complement within 0 to top.
+// Not returns the complement within 0 to top.
 func (s Spans) Not(top uint64) Spans {
 	return append(Spans{}, field.Subtract(Between(0, top), s)...)
 }
@@ -41,7 +41,7 @@ type AddressSpan struct{ Lo, Hi netip.Addr }
 // AddressSpans is a set of addresses: sorted, IPv4 before IPv6, disjoint, not adjacent.
 type AddressSpans []AddressSpan
 
-// PrefixSpan is the addresses of a prefix.
+// PrefixSpan returns the addresses of a prefix.
 func PrefixSpan(p netip.Prefix) AddressSpan {
 	p = p.Masked()
 	hi := p.Addr().AsSlice()
@@ -105,7 +105,7 @@ func (s AddressSpans) and(o AddressSpans) AddressSpans {
 	return out
 }
 
-// from is the first range that does not end before a.
+// from returns the first range that does not end before a.
 func (s AddressSpans) from(a netip.Addr) int {
 	return sort.Search(len(s), func(i int) bool { return !s[i].Hi.Less(a) })
 }
@@ -135,7 +135,7 @@ func (s AddressSpans) Within(o AddressSpans) bool {
 	return true
 }
 
-// Minus is what is in s and not in o.
+// Minus returns what is in s and not in o.
 func (s AddressSpans) Minus(o AddressSpans) AddressSpans {
 	out := AddressSpans{}
 	j := 0
@@ -180,7 +180,7 @@ func (s AddressSpans) Mapped() bool {
 	return false
 }
 
-// String is the range as an element of a policy: an address, a prefix or both ends.
+// String returns the range as an element of a policy: an address, a prefix or both ends.
 func (a AddressSpan) String() string {
 	if a.Lo == a.Hi {
 		return a.Lo.String()

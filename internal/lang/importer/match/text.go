@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Text is the match as terms of a policy, each after a blank; the layout is left to `levee fmt`.
+// Text returns the match as terms of a policy, each after a blank; the layout is left to `levee
+// fmt`.
 func (m *Match) Text() string {
 	var b strings.Builder
 	m.writeEther(&b)
@@ -227,7 +228,7 @@ func writeAddrs(b *strings.Builder, in AddressSpans) {
 	b.WriteString(" }")
 }
 
-// NumberText is a span as a policy has it.
+// NumberText returns a span as a policy has it.
 func NumberText(s Span) string {
 	if s.Lo == s.Hi {
 		return fmt.Sprint(s.Lo)
@@ -296,8 +297,8 @@ func writeMACs(b *strings.Builder, word string, s Spans) {
 	b.WriteString(" " + word + " " + braced(list))
 }
 
-// Macs are the Ethernet addresses of a set; not ok when there are ranges, for which a policy has no
-// word.
+// Macs returns the Ethernet addresses of a set; not ok when there are ranges, for which a policy
+// has no word.
 func Macs(s Spans) (out []string, ok bool) {
 	for _, r := range s {
 		if r.Hi-r.Lo > 1<<10 {

@@ -23,7 +23,7 @@ var ProtoNames = map[uint8]string{
 	51: "ah", 58: "icmp6", 89: "ospf", 132: "sctp", 136: "udplite",
 }
 
-// Int is 1 for true.
+// Int returns 1 for true.
 func Int(b bool) int {
 	if b {
 		return 1
@@ -115,7 +115,7 @@ var services = map[string]string{
 	"git": "9418",
 }
 
-// ServicePorts is s with a number in place of a service that is known by name.
+// ServicePorts returns s with a number in place of a service that is known by name.
 func ServicePorts(s string) string {
 	if n, ok := services[s]; ok {
 		return n

@@ -12,7 +12,7 @@ func (c *nftChain) leaves() bool {
 		c.table.family != "bridge" && c.table.family != "arp"
 }
 
-// leaving are the filter chains at the hook output, read once more as rules for what leaves.
+// leaving returns the filter chains at the hook output, read once more as rules for what leaves.
 func (n *nftables) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	out := *n
 	out.out, out.leaves, out.chains = side, true, nil

@@ -12,8 +12,8 @@ func noWord(what, instead string) dim {
 	return dim{why: &importer.Reason{What: what, Instead: instead}}
 }
 
-// left is the left side of a match, or the key of a map. Of what leaves the policy's interface is
-// that by which it does.
+// left returns the left side of a match, or the key of a map. Of what leaves the policy's interface
+// is that by which it does.
 func (p *nftRule) left(raw json.RawMessage) dim {
 	key, inner := object(raw)
 	var m struct{ Key, Protocol string }
@@ -106,7 +106,7 @@ var payloads = func() map[string]dim {
 	}
 }()
 
-// payload is a field of a header.
+// payload returns a field of a header.
 func payload(proto, name string) dim {
 	if d, ok := payloads[proto+" "+name]; ok {
 		return d
@@ -144,7 +144,7 @@ func named(names map[string]uint64, s string) (match.Spans, error) {
 	return match.ParseSpansOf(s, "-", 255)
 }
 
-// meta is what nft knows of a packet besides its bytes.
+// meta returns what nft knows of a packet besides its bytes.
 func meta(key string) dim {
 	switch key {
 	case "l4proto":

@@ -92,7 +92,7 @@ func (p *nftRule) raw(r rawField, op string, right json.RawMessage) error {
 	return nil
 }
 
-// proto is the one protocol with ports that the rule is about, as nft names it, or "".
+// proto returns the one protocol with ports that the rule is about, as nft names it, or "".
 func (p *nftRule) proto() string {
 	for name, n := range map[string]uint64{"tcp": 6, "udp": 17, "dccp": 33, "sctp": 132,
 		"udplite": 136} {
@@ -112,7 +112,7 @@ func (p *nftRule) all(f match.Field, s match.Spans) bool {
 	})
 }
 
-// rawFamily is the IP header that the rule is about.
+// rawFamily returns the IP header that the rule is about.
 func (p *nftRule) rawFamily() string {
 	for family, ether := range map[string]match.Spans{"ip": match.Only4, "ip6": match.Only6} {
 		if p.c.table.family == family || p.all(match.Ether, ether) {
@@ -257,7 +257,7 @@ func (p *nftRule) rawBytes(r rawField, from int, op string, right json.RawMessag
 	return nil
 }
 
-// ordered is what is below or above a value, up to the greatest.
+// ordered returns what is below or above a value, up to the greatest.
 func ordered(op string, s rawSpan, top *big.Int) ([]rawSpan, error) {
 	one := big.NewInt(1)
 	out := rawSpan{big.NewInt(0), top}
@@ -283,7 +283,7 @@ type block struct{ value, mask *big.Int }
 // maxBlocks bounds the rules that a range of bytes becomes.
 const maxBlocks = 32
 
-// blocks are the values of a span as values with masks. all has every bit of the field.
+// blocks returns the values of a span as values with masks. all has every bit of the field.
 func (s rawSpan) blocks(mask, all *big.Int) (out []block, err error) {
 	switch {
 	case s.hi.Cmp(all) > 0:
@@ -318,7 +318,7 @@ func (s rawSpan) blocks(mask, all *big.Int) (out []block, err error) {
 	return out, nil
 }
 
-// bytesAt is a block of n bits that begin with a bit of the payload, as bytes.
+// bytesAt returns a block of n bits that begin with a bit of the payload, as bytes.
 func bytesAt(from, n int, b block) match.BytesAt {
 	first, behind := from/8, (from+n+7)/8
 	shift := uint(behind*8 - from - n)
@@ -329,7 +329,7 @@ func bytesAt(from, n int, b block) match.BytesAt {
 	return out
 }
 
-// addrOf is a number of n bytes as an address.
+// addrOf returns a number of n bytes as an address.
 func addrOf(v *big.Int, n int) string {
 	a, _ := netip.AddrFromSlice(v.FillBytes(make([]byte, n)))
 	return a.String()

@@ -155,8 +155,8 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 	return nil
 }
 
-// limitKey is the field by which elements of a set have limits of their own, as hashlimit names it;
-// none for a limit of all packets.
+// limitKey returns the field by which elements of a set have limits of their own, as hashlimit
+// names it; none for a limit of all packets.
 func limitKey(key json.RawMessage) (by []string, ok bool) {
 	if len(key) == 0 {
 		return nil, true
@@ -364,8 +364,8 @@ func (p *nftRule) headerNotes(l json.RawMessage) {
 	p.anyPort = p.anyPort || h.Protocol == "th"
 }
 
-// compare is the alternatives for a match of one dimension; nil without an error when what is asked
-// is remembered as unknown.
+// compare returns the alternatives for a match of one dimension; nil without an error when what is
+// asked is remembered as unknown.
 func (p *nftRule) compare(r *importer.ChainRule, d *dim, op string,
 	right json.RawMessage) ([]match.Match, error) {
 	if s, ok := scalar(right); ok && strings.HasPrefix(s, "@") {
@@ -472,7 +472,7 @@ func addressMatch(d *dim, s *match.Set, not bool) ([]match.Match, error) {
 	return []match.Match{m.Settle()}, nil
 }
 
-// lookup is a match against a named set.
+// lookup returns a match against a named set.
 func (p *nftRule) lookup(d *dim, op, name string) ([]match.Match, error) {
 	s := p.c.table.sets[name]
 	if s == nil {

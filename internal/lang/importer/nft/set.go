@@ -39,8 +39,8 @@ func (n *nftables) set(j *jsonSet) error {
 	return nil
 }
 
-// addresses is the set that a policy has for s, made once; one that is empty, or is
-// filled while it runs, becomes a dynamic set.
+// addresses returns the set that a policy has for s, made once; one that is empty, or is filled
+// while it runs, becomes a dynamic set.
 func (n *nftables) addresses(s *nftSet, d *dim) (*match.Set, error) {
 	if s.addrs != nil {
 		return s.addrs, nil
@@ -72,7 +72,7 @@ func (n *nftables) addresses(s *nftSet, d *dim) (*match.Set, error) {
 	return a, nil
 }
 
-// services is the dynamic set of services for a set of ports, made once for each protocol.
+// services returns the dynamic set of services for a set of ports, made once for each protocol.
 func (n *nftables) services(s *nftSet, d *dim) (*match.DynamicSet, error) {
 	protos := []string{"tcp", "udp"}
 	if p := d.dep.Fields[match.Proto]; len(p) == 1 && p[0].Lo == p[0].Hi {
@@ -105,7 +105,7 @@ func (n *nftables) services(s *nftSet, d *dim) (*match.DynamicSet, error) {
 	return a, nil
 }
 
-// room is how many entries the set may hold.
+// room returns how many entries the set may hold.
 func (s *nftSet) room() uint64 {
 	if s.size == 0 {
 		return max(65536, 2*uint64(len(s.elems)))
@@ -113,7 +113,7 @@ func (s *nftSet) room() uint64 {
 	return max(s.size, uint64(len(s.elems)))
 }
 
-// leaseOf is what an element has left: below 0 where nothing is said.
+// leaseOf returns what an element has left: below 0 where nothing is said.
 func leaseOf(raw json.RawMessage) int64 {
 	key, inner := object(raw)
 	var e struct{ Timeout, Expires *int64 }
@@ -127,7 +127,7 @@ func leaseOf(raw json.RawMessage) int64 {
 	return -1
 }
 
-// elements is what stands in a set of one dimension.
+// elements returns what stands in a set of one dimension.
 func (d *dim) elements(s *nftSet) (v value, err error) {
 	for _, e := range s.elems {
 		one, err := d.value(e, 0)

@@ -10,8 +10,8 @@ import (
 // maxRuleText bounds the text of a rule that is shown; the rest is cut off.
 const maxRuleText = 200
 
-// ruleText is a rule nearly as nft prints it without -j, for people to find it again. It decides
-// nothing.
+// ruleText returns a rule nearly as nft prints it without -j, for people to find it again. It
+// decides nothing.
 func ruleText(exprs []json.RawMessage) string {
 	var b strings.Builder
 	for _, e := range exprs {
@@ -50,7 +50,7 @@ func ruleText(exprs []json.RawMessage) string {
 	return b.String()
 }
 
-// exprText is an expression or a value.
+// exprText returns an expression or a value.
 func exprText(raw json.RawMessage, depth int) string {
 	if s, ok := scalar(raw); ok {
 		return importer.Clip(s, maxRuleText)

@@ -38,7 +38,7 @@ func (v *value) add(o value) {
 	v.any = v.any || o.any
 }
 
-// object is the one key of a JSON object with one key, and what stands behind it.
+// object returns the one key of a JSON object with one key, and what stands behind it.
 func object(raw json.RawMessage) (key string, inner json.RawMessage) {
 	var m map[string]json.RawMessage
 	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &m) != nil || len(m) != 1 {
@@ -49,7 +49,7 @@ func object(raw json.RawMessage) (key string, inner json.RawMessage) {
 	return key, inner
 }
 
-// array is the elements of a JSON array.
+// array returns the elements of a JSON array.
 func array(raw json.RawMessage) (out []json.RawMessage) {
 	if len(raw) > 0 && raw[0] == '[' {
 		_ = json.Unmarshal(raw, &out)
@@ -57,7 +57,7 @@ func array(raw json.RawMessage) (out []json.RawMessage) {
 	return out
 }
 
-// scalar is the text of a JSON string, number or truth value.
+// scalar returns the text of a JSON string, number or truth value.
 func scalar(raw json.RawMessage) (string, bool) {
 	var s string
 	if len(raw) == 0 || raw[0] == '{' || raw[0] == '[' {

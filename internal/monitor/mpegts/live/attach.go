@@ -139,7 +139,7 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Now is the clock that the times of streams are of.
+// Now returns the clock that the times of streams are of.
 func Now() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // every Linux has it

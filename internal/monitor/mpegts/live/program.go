@@ -36,7 +36,7 @@ const (
 	MostGroups  = 4096
 )
 
-// spec is the program for a hook, with maps of their sizes.
+// spec returns the program for a hook, with maps of their sizes.
 func spec(o *Options, xdp, ether bool) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 	s, err := loadFollow()
 	if err != nil {
@@ -102,7 +102,7 @@ func fill(c *ebpf.Collection, o *Options) error {
 	return nil
 }
 
-// wire is a port as it is on the wire.
+// wire returns a port as it is on the wire.
 func wire(port uint16) uint16 { return port<<8 | port>>8 }
 
 // address is one as keys have it.
@@ -121,7 +121,7 @@ func addressOf(b [16]byte, six bool) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[:4]))
 }
 
-// flowOf is the flow of a key.
+// flowOf returns the flow of a key.
 func flowOf(k *followMpegtsKey) mpegts.Flow {
 	at := func(b [16]byte, port uint16) netip.AddrPort {
 		return netip.AddrPortFrom(addressOf(b, k.Six != 0), wire(port))
@@ -130,7 +130,7 @@ func flowOf(k *followMpegtsKey) mpegts.Flow {
 		InnerVLAN: k.InnerVlan}
 }
 
-// streamOf is a stream as the program has counted it, without its PIDs.
+// streamOf returns a stream as the program has counted it, without its PIDs.
 func streamOf(k *followMpegtsKey, f *followMpegtsFlow) mpegts.Stream {
 	s := mpegts.Stream{Flow: flowOf(k), RTP: f.Rtp != 0, PayloadType: f.Type, SSRC: f.Ssrc,
 		First: time.Duration(f.First), Last: time.Duration(f.Last), Datagrams: f.Datagrams,
@@ -148,7 +148,7 @@ func streamOf(k *followMpegtsKey, f *followMpegtsFlow) mpegts.Stream {
 	return s
 }
 
-// pidsOf are the PIDs of a stream.
+// pidsOf returns the PIDs of a stream.
 func pidsOf(n uint8, p *followMpegtsPids) []mpegts.PID {
 	all := make([]mpegts.PID, n)
 	for i := range all {

@@ -55,7 +55,7 @@ type pid struct {
 	repeated bool
 }
 
-// Streams are the streams so far.
+// Streams returns the streams so far.
 func (m *Monitor) Streams() (all []mpegts.Stream) {
 	for _, f := range m.flows {
 		s := f.Stream
@@ -184,7 +184,7 @@ func (f *flow) pause(at, silence time.Duration) {
 
 func number(p []byte) uint16 { return binary.BigEndian.Uint16(p[1:]) & 0x1fff }
 
-// adaptation is the adaptation field behind its length, nil if there is none.
+// adaptation returns the adaptation field behind its length, nil if there is none.
 func adaptation(p []byte) []byte {
 	if p[3]&0x20 == 0 || p[4] == 0 {
 		return nil
@@ -192,7 +192,7 @@ func adaptation(p []byte) []byte {
 	return p[5:min(5+int(p[4]), len(p))]
 }
 
-// pcrOf is the program clock reference of a packet, in 27 MHz.
+// pcrOf returns the program clock reference of a packet, in 27 MHz.
 func pcrOf(p []byte) (ticks uint64, ok bool) {
 	a := adaptation(p)
 	if len(a) < 7 || a[0]&0x10 == 0 {
@@ -202,8 +202,8 @@ func pcrOf(p []byte) (ticks uint64, ok bool) {
 	return base*300 + uint64(binary.BigEndian.Uint16(a[5:])&0x1ff), true
 }
 
-// withoutPCRs is a copy of packets with zeros in the place of PCRs, which duplicates may have of
-// their own.
+// withoutPCRs returns a copy of packets with zeros in the place of PCRs, which duplicates may have
+// of their own.
 func withoutPCRs(data []byte) []byte {
 	out := bytes.Clone(data)
 	for p := range slices.Chunk(out, mpegts.Bytes) {
@@ -360,7 +360,7 @@ func (f *flow) next(h *header) bool {
 	return true
 }
 
-// allFaults are those behind which bytes between two PCRs are missing.
+// allFaults returns those behind which bytes between two PCRs are missing.
 func (f *flow) allFaults() uint64 {
 	return f.Discontinuities + f.RTPLost + f.Unsynced + f.Fragments
 }
@@ -415,8 +415,8 @@ func (f *flow) end(m *Monitor, at time.Duration) {
 	f.begun, f.arrivals = at, nil
 }
 
-// delay is the delay factor of a window, RFC 4445 3.1: how far apart the highest and the lowest
-// level of the virtual buffer are, in time at the media rate.
+// delay returns the delay factor of a window, RFC 4445 3.1: how far apart the highest and the
+// lowest level of the virtual buffer are, in time at the media rate.
 func (f *flow) delay() time.Duration {
 	least, most, came := 0.0, 0.0, 0.0
 	for _, a := range f.arrivals {
@@ -441,8 +441,8 @@ func (f *flow) tick(n uint16, p pcr, declares bool) {
 	f.pcrs = append(f.pcrs, p)
 }
 
-// byPCR is the media rate between the first and the last PCR, unless these are far from how long
-// the window lasted: then they are another clock's, or one that began anew.
+// byPCR returns the media rate between the first and the last PCR, unless these are far from how
+// long the window lasted: then they are another clock's, or one that began anew.
 func (f *flow) byPCR(lasted time.Duration) (bits float64, ok bool) {
 	if len(f.pcrs) < 2 {
 		return 0, false
