@@ -344,10 +344,10 @@ func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 	}
 }
 
-// withdrawPage withdraws the leases of one page of the ledger for which which is true, except those
-// that the kernel refuses to delete. The kernel comes before the ledger: after a kill in between
-// the ledger still has the leases, and the next comparison finds them. n is how many it withdrew;
-// next is where the next page begins, "" at the end of the ledger or with an error.
+// withdrawPage withdraws the leases of one page of the ledger that which chooses, except those that
+// the kernel refuses to delete. The kernel comes before the ledger: after a kill in between the
+// ledger still has the leases, and the next comparison finds them. n is how many it withdrew; next
+// is where the next page begins, "" at the end of the ledger or with an error.
 func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(ledger.Lease) bool,
 	after string) (n int, next string, err error) {
 	type ends struct {

@@ -117,7 +117,7 @@ type certificate struct {
 	looked time.Time
 }
 
-// recheck is how often the files are looked at.
+// recheck is the time between two looks at the files.
 const recheck = time.Minute
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -79,7 +79,7 @@ func (b *Baselines) get(dev, detector, text string) *detect.Baseline {
 	return &out
 }
 
-// put keeps a baseline in the place of the one before.
+// put replaces a baseline.
 func (b *Baselines) put(dev, detector, text string, learned *detect.Baseline) error {
 	encoded, err := json.Marshal(learned)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"levee/internal/packet"
 )
 
-// snap is how many bytes of a packet are looked at.
+// snap is the number of bytes of a packet that are read.
 const snap = 128
 
 // frame is the beginning of a packet that has passed.

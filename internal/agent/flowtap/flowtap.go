@@ -216,7 +216,7 @@ func (h *Hub) segment(dev string, p *tap.FlowPacket) {
 	h.table.Segment(&s)
 }
 
-// count counts the packets that there was no room for.
+// count counts packets that found no room.
 func (h *Hub) count() {
 	h.lost = h.gone
 	for _, t := range h.taps {

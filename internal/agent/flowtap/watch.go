@@ -28,8 +28,8 @@ type Watching struct {
 // lookEvery is how often it is looked what has come.
 const lookEvery = 100 * time.Millisecond
 
-// Watch prints a line for each flow, until ctx ends or out takes no more; lost is told how many
-// packets the ring had no room for.
+// Watch prints a line for each flow, until ctx ends or out takes no more; lost is called with the
+// number of packets that found no room in the ring.
 func Watch(ctx context.Context, w Watching, out io.Writer, lost func(packets uint64)) error {
 	place, err := w.place()
 	if err != nil {

@@ -38,7 +38,7 @@ type id struct{ Dev, Ino uint64 }
 type file struct {
 	f       *os.File
 	id      id
-	off     int64 // of the first byte that was not handed on
+	off     int64 // offset of the first byte that was not handed on
 	size    int64 // when it was looked at last
 	head    []byte
 	skip    bool // the line at off is too long, and is skipped

@@ -18,7 +18,7 @@ const (
 	moveAgain = time.Minute
 )
 
-// past is what is done about a policy that packets come past, or that judges otherwise than it
+// past records what is done about a policy that packets bypass, or that judges otherwise than it
 // says.
 type past struct {
 	since, tried time.Time

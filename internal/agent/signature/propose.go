@@ -18,7 +18,7 @@ type Limits struct {
 	Collateral float64
 	Least      float64 // share of the flood that each rule has to drop; 0: 1/20
 	Enough     float64 // share of the flood with which no further rule is searched; 0: all
-	Searched   int     // packets of each sample that the search looks at; 0: 20,000
+	Searched   int     // packets of each sample that the search reads; 0: 20,000
 	Rules      int     // at most; 0: 8
 	Terms      int     // of a rule, at most; 0: 8
 	// Policy is the one in force; nil is one that passes everything. What it protects, passes as

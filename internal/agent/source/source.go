@@ -17,7 +17,7 @@ import (
 	"levee/internal/agent/source/socket"
 )
 
-// Inputs are the places that events come from: a folder and a line each.
+// Inputs are the kinds of places from which events come: a folder and a line each.
 var Inputs = []*inlet.Row{
 	&file.Row,
 	&socket.Stream,

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// lined reads what comes in lines, each as soon as it is whole.
+// lined reads a stream of lines, each line as soon as it is complete.
 type lined struct {
 	held []byte
 	kept int // bytes of lines of which something is in the record

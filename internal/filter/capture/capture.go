@@ -1,8 +1,8 @@
-// Package capture makes the programs that capture, those that tell of decisions, and those that
-// take samples: levee's program goes to them when it has judged a packet. They look at the packet,
-// the verdict and which slot decided, hand packets to who reads them, and return the verdict. Clang
-// makes them of bpf/capture.bpf.c, bpf/watch.bpf.c and bpf/sample.bpf.c; the filter is translated
-// from instructions of the BSD packet filter, which libpcap makes of tcpdump's expressions.
+// Package capture makes the programs of captures, watched decisions and samples: levee's program
+// goes to them when it has judged a packet. They look at the packet, the verdict and which slot
+// decided, hand packets to who reads them, and return the verdict. Clang makes them of
+// bpf/capture.bpf.c, bpf/watch.bpf.c and bpf/sample.bpf.c; the filter is translated from
+// instructions of the BSD packet filter, which libpcap makes of tcpdump's expressions.
 //
 // The package opens and loads nothing.
 package capture

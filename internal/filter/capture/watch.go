@@ -35,7 +35,7 @@ const MostToldOf = len(tellerWatchEvent{}.Packet)
 // Watch says which decisions are told.
 type Watch struct {
 	Judge
-	Snap int    // bytes of each packet that are handed on
+	Snap int    // bytes of each packet to hand on
 	Rate int    // events a second and CPU, up to MostWatched
 	HZ   uint64 // jiffies a second
 	// Verdicts are codes that programs return, nil for all.

@@ -135,7 +135,7 @@ func variant(tcx, frags bool, link packet.Link) string {
 	return name
 }
 
-// WorkSpec describes the map that the function works on.
+// WorkSpec describes the map with the function's scratch memory.
 func WorkSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: WorkMap, Type: ebpf.PerCPUArray, KeySize: 4,
 		ValueSize: uint32(WorkBytes), MaxEntries: 1}

@@ -61,8 +61,8 @@ func (t *Table) Touch(e Entry) {
 	}
 }
 
-// Delete takes an entry out of the set, whatever its lease, and says whether it was there with one
-// that had not ended.
+// Delete takes an entry out of the set, whatever its lease, and reports whether its lease had not
+// ended.
 func (t *Table) Delete(e Entry) bool {
 	k, ok := keyOf(e)
 	return ok && t.table.Delete(k)

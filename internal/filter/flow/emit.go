@@ -10,7 +10,7 @@ import (
 // MaxInstructions is how many instructions the functions have, at most.
 const MaxInstructions = 400
 
-// What the functions return that look a packet up.
+// Results of the functions that look a packet up.
 const (
 	Unknown = iota
 	Known

@@ -39,9 +39,8 @@ func (c *Code) Pointer(dst asm.Register, offset int) {
 	c.Emit(asm.Mov.Reg(dst, asm.R9), asm.Add.Imm(dst, int32(offset)))
 }
 
-// Open leaves the memory of the set that is in force in R9, or goes to miss if there is none. A
-// look-up opens the set once, so that all its steps see the same contents while a replace swaps
-// them.
+// Open leaves the set's current memory in R9, or goes to miss without one. A look-up opens the set
+// once, so that all its steps see the same contents while a replace swaps them.
 func (c *Code) Open(miss string) {
 	if c.Number == asm.R0 {
 		c.Emit(asm.StoreImm(asm.R10, stackKey, 0, asm.Word))

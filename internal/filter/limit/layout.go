@@ -53,7 +53,7 @@ const (
 // Size returns the memory of a limit in bytes.
 func Size(l *policy.Limit) int { return Head + l.Lines()*policy.LineBytes }
 
-// Seed draws what the hash of a memory depends on. The memory is all zero else.
+// Seed draws the random factors of a memory's hash. The memory is all zero else.
 func Seed(memory []byte) {
 	for at := 0; at < atFactors+8*factors; at += 8 {
 		n := rand.Uint64()

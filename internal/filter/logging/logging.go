@@ -33,8 +33,8 @@ const EventsPerSecond = 10_000
 // MaxInstructions is how many instructions the function of a log has, at most.
 const MaxInstructions = 80
 
-// Number names a rule in events. It goes with the identity of the rule, so that whoever watches
-// knows it also after a replace.
+// Number names a rule in events. It follows the identity of the rule, so that a watcher knows it
+// after a replace, too.
 func Number(id string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(id)) // which does not fail

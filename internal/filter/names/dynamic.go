@@ -189,8 +189,8 @@ func (d *Dynamic) Touch(p dnsname.Pattern) {
 	d.table.Touch(k)
 }
 
-// Delete takes an entry out of the set, whatever its lease, and says whether it was there with one
-// that had not ended.
+// Delete takes an entry out of the set, whatever its lease, and reports whether its lease had not
+// ended.
 func (d *Dynamic) Delete(p dnsname.Pattern) bool {
 	k, ok := d.keyOf(p)
 	return ok && d.table.Delete(k)

@@ -44,7 +44,7 @@ const (
 	LabelsShift = int32(readDnsFactsDNS_LABELS) // 8 bits
 )
 
-// WorkMap is the map with what each CPU works on.
+// WorkMap is the name of the map with each CPU's scratch memory.
 const (
 	WorkMap   = "names"
 	WorkBytes = int(unsafe.Sizeof(readNameWork{}))

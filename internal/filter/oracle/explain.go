@@ -33,7 +33,7 @@ type Layer struct {
 // NamedValue is one field of a header, in the words of the language where it has one.
 type NamedValue struct{ Name, Value string }
 
-// Tried is one rule that was looked at.
+// Tried is one rule that was tried.
 type Tried struct {
 	Slot    int
 	Where   string // policy.Where

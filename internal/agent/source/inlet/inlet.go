@@ -58,7 +58,7 @@ type Option struct {
 	Required bool
 }
 
-// Place is where the events of a source come from.
+// Place is a place from which events of a source come.
 type Place struct {
 	Input   string            // the name of its row
 	At      string            // what stands behind the word: a path, an address, a unit
@@ -131,7 +131,7 @@ type State struct {
 	Waits     error // why nothing can come yet, though nothing has failed
 }
 
-// Opening is what an inlet is opened with.
+// Opening has the arguments for opening an inlet.
 type Opening struct {
 	Position  []byte // that Position has given, or nil
 	FromStart bool   // read a file that is new from its beginning

@@ -93,7 +93,7 @@ func (c *respConn) elements(most int, element func([]byte) bool, args ...string)
 // errClosed is that nobody wants more.
 var errClosed = errors.New("closed")
 
-// errNoAnswer is an answer that is none of Redis'.
+// errNoAnswer says that an answer does not follow the protocol of Redis.
 var errNoAnswer = errors.New("this is no answer of Redis")
 
 // send sends a command.
