@@ -22,13 +22,13 @@ import (
 // pastDir is where the policies of an interface lie, in library().
 const pastDir = "policies"
 
-// ErrNoPast is wrapped where no past policies are kept.
-var ErrNoPast = errors.New("past policies are kept in the network namespace of process 1 alone, " +
+// errNoPast is wrapped where no past policies are kept.
+var errNoPast = errors.New("past policies are kept in the network namespace of process 1 alone, " +
 	"as interfaces have the same names in others; LEVEE_LIB names a directory for another one")
 
 func pastOf(steps store.Steps, dev string) (past.Store, error) {
 	if os.Getenv(sets.LibEnv) == "" && !firstNetns() {
-		return past.Store{}, ErrNoPast
+		return past.Store{}, errNoPast
 	}
 	dir, err := sets.Library()
 	return past.Store{Dir: filepath.Join(dir, dev, pastDir),
@@ -54,7 +54,7 @@ func firstNetns() bool {
 func remember(s *store.Store, key, dev string, g *store.Description) {
 	err := func() error {
 		at, err := pastOf(s.Steps, dev)
-		if errors.Is(err, ErrNoPast) {
+		if errors.Is(err, errNoPast) {
 			return nil
 		}
 		if err != nil {

@@ -108,7 +108,7 @@ func over(t *testing.T) sets.PolicyState {
 func TestThePastOfNamespacesIsApart(t *testing.T) {
 	newTestNet(t)
 	os.Unsetenv(sets.LibEnv)
-	if _, _, err := Past(t.Context(), "lv0"); !errors.Is(err, ErrNoPast) {
+	if _, _, err := Past(t.Context(), "lv0"); !errors.Is(err, errNoPast) {
 		t.Errorf("in another namespace: %v", err)
 	}
 	rep, err := Up(t.Context(), UpOptions{Dev: "lv0", PolicyPath: "/etc/test.levee"},

@@ -36,8 +36,8 @@ const (
 	KeyBytes = 32
 	// Window is how far the clocks of the two may be apart, either way.
 	Window = 30 * time.Second
-	// MostSeen is how many datagrams a gate remembers; only who has the key fills it.
-	MostSeen = 1 << 14
+	// mostSeen is how many datagrams a gate remembers; only who has the key fills it.
+	mostSeen = 1 << 14
 )
 
 // Key is a key that both sides have.
@@ -82,8 +82,8 @@ func (k *Key) Datagram(now time.Time) []byte {
 var (
 	// ErrForged is of what has not the key, or is no knock at all.
 	ErrForged = errors.New("it has not the key")
-	// ErrReplayed is of a datagram that has been here.
-	ErrReplayed = errors.New("it has been here before")
+	// errReplayed is of a datagram that has been here.
+	errReplayed = errors.New("it has been here before")
 	// ErrFull says that there is no memory to remember the number of a datagram.
 	ErrFull = errors.New("too many have come within a minute")
 )
@@ -154,9 +154,9 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 	g.forget(now)
 	nonce := [nonceLen]byte(b[atNonce:])
 	if _, twice := g.seen[nonce]; twice {
-		return ErrReplayed
+		return errReplayed
 	}
-	if len(g.seen) >= MostSeen {
+	if len(g.seen) >= mostSeen {
 		return ErrFull
 	}
 	g.seen[nonce] = sent.Add(Window)
@@ -168,7 +168,7 @@ const farFuture = int64(1<<63-1) / 1000
 
 // forget removes numbers that are too old to be taken again.
 func (g *Gate) forget(now time.Time) {
-	if now.Before(g.next) && len(g.seen) < MostSeen {
+	if now.Before(g.next) && len(g.seen) < mostSeen {
 		return
 	}
 	g.next = now.Add(time.Second)

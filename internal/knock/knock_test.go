@@ -36,7 +36,7 @@ func TestADatagramOpensOnce(t *testing.T) {
 		}
 		forged[r.IntN(len(forged))] ^= byte(1 + r.IntN(255))
 	}
-	if err := g.Take(b, now); !errors.Is(err, ErrReplayed) {
+	if err := g.Take(b, now); !errors.Is(err, errReplayed) {
 		t.Errorf("the same again: %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestAClockThatGoesBackOpensNothingTwice(t *testing.T) {
 func TestAGateRemembersABoundedNumber(t *testing.T) {
 	k := NewKey()
 	g := NewGate(k, began)
-	for range MostSeen {
+	for range mostSeen {
 		if err := g.Take(k.Datagram(began), began); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func enter(path string) error {
 	name := filepath.Base(path)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", ErrNoNamespace,
+		return fmt.Errorf("there is %w %q; `ip netns list` lists what there is", errNoNamespace,
 			name)
 	}
 	if err != nil {

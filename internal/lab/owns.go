@@ -12,11 +12,11 @@ import (
 // ErrForeign says that a device belongs to no lab.
 var ErrForeign = errors.New("device belongs to no lab that levee made")
 
-// ErrNoDevice says that a network namespace has no such device, ErrNoNamespace that there is no
+// ErrNoDevice says that a network namespace has no such device, errNoNamespace that there is no
 // such namespace. Both match kernel.ErrRefused.
 var (
 	ErrNoDevice    = kernel.Refuse(nil, "no device")
-	ErrNoNamespace = kernel.Refuse(nil, "no network namespace")
+	errNoNamespace = kernel.Refuse(nil, "no network namespace")
 )
 
 // Owned returns the lab device called name in the calling thread's network namespace, so that

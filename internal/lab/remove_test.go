@@ -284,7 +284,7 @@ func TestOnlyLabDevicesAreOwned(t *testing.T) {
 		t.Errorf("a device that there is not: %v", err)
 	}
 	if err := Inside("levee-nowhere", func() error { return nil }); !errors.Is(err,
-		ErrNoNamespace) {
+		errNoNamespace) {
 		t.Errorf("a namespace that there is not: %v", err)
 	}
 	err := l.Host(World).Do(func() error {

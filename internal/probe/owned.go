@@ -28,8 +28,8 @@ type Prefix struct {
 	Line    int
 }
 
-// MostAddresses bounds the addresses of a run.
-const MostAddresses = 1 << 16
+// mostAddresses bounds the addresses of a run.
+const mostAddresses = 1 << 16
 
 // maxOwned is how many bytes such a file may have.
 const maxOwned = 1 << 20
@@ -59,7 +59,7 @@ func ReadOwned(path string) (*Owned, diag.Diagnostics, error) {
 	if n < len(text) {
 		return nil, nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	o, ds := ParseOwned(path, string(text))
+	o, ds := parseOwned(path, string(text))
 	return o, ds, nil
 }
 
@@ -78,8 +78,8 @@ func trusted(path string, st fs.FileInfo) error {
 	return nil
 }
 
-// ParseOwned reads the text of such a file; without prefixes, the diagnostics say why.
-func ParseOwned(name, text string) (*Owned, diag.Diagnostics) {
+// parseOwned reads the text of such a file; without prefixes, the diagnostics say why.
+func parseOwned(name, text string) (*Owned, diag.Diagnostics) {
 	c := &diag.Collector{File: name}
 	o := &Owned{File: name}
 	line := 0
@@ -114,9 +114,9 @@ func ParseOwned(name, text string) (*Owned, diag.Diagnostics) {
 		switch n := o.count(); {
 		case len(o.Prefixes) == 0:
 			c.Errorf(diag.Pos{}, ownedHint, "%s names nothing that may be probed", name)
-		case n > MostAddresses:
+		case n > mostAddresses:
 			c.Errorf(diag.Pos{}, "probe parts of them, each by a file of its own",
-				"these are %d addresses, of at most %d", n, MostAddresses)
+				"these are %d addresses, of at most %d", n, mostAddresses)
 		case len(o.Addresses()) == 0:
 			c.Errorf(diag.Pos{}, ownedHint, "all of %s is excluded", name)
 		}
@@ -217,7 +217,7 @@ func (o *Owned) count() (n int) {
 	for i := range o.Prefixes {
 		p := &o.Prefixes[i]
 		if host := p.Addr().BitLen() - p.Bits(); host > 16 {
-			return MostAddresses + 1
+			return mostAddresses + 1
 		} else {
 			n += 1 << host
 		}

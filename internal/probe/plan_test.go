@@ -19,7 +19,7 @@ import (
 func twoFamilies(t *testing.T) *plan {
 	t.Helper()
 	p := &plan{cookies: newCookies(Key{7, 8})}
-	o, ds := ParseOwned("mine", `198.51.100.0/30 of "A" by "ssh b"
+	o, ds := parseOwned("mine", `198.51.100.0/30 of "A" by "ssh b"
 2001:db8::7 of "A" by "ssh b"
 `)
 	if o == nil {
@@ -228,7 +228,7 @@ func TestCanariesArePassed(t *testing.T) {
 
 // TestNothingIsSentToWhatIsExcluded, nor to networks and broadcasts.
 func TestNothingIsSentToWhatIsExcluded(t *testing.T) {
-	o, ds := ParseOwned("mine", `198.51.100.0/28 of "A" by "ssh b" on eth0
+	o, ds := parseOwned("mine", `198.51.100.0/28 of "A" by "ssh b" on eth0
 exclude 198.51.100.4/30
 exclude 198.51.100.1`)
 	if o == nil {
@@ -271,11 +271,11 @@ func FuzzRead(f *testing.F) {
 func FuzzOwned(f *testing.F) {
 	f.Add("198.51.100.0/24 of \"A\" by \"ssh b\" on eth0 # x\nexclude 198.51.100.13\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		o, ds := ParseOwned("mine", text)
+		o, ds := parseOwned("mine", text)
 		if (o == nil) != ds.HasErrors() {
 			t.Fatal("neither prefixes nor errors")
 		}
-		if o != nil && (len(o.Addresses()) == 0 || len(o.Addresses()) > MostAddresses) {
+		if o != nil && (len(o.Addresses()) == 0 || len(o.Addresses()) > mostAddresses) {
 			t.Fatalf("%d addresses", len(o.Addresses()))
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 // Beside lays runs of one measurement beside each other: each chart and table that a run has, with
 // those of the others. titles are the runs', in their order, and differ. The error matches
-// ErrIncomparable where the runs are of several measurements.
+// errIncomparable where the runs are of several measurements.
 func Beside(runs []*Document, titles []string) (*Document, error) {
 	first := runs[0]
 	d := &Document{Bench: first.Bench, Title: fmt.Sprintf("%s: %d runs", first.Title, len(runs)),
@@ -16,7 +16,7 @@ func Beside(runs []*Document, titles []string) (*Document, error) {
 	for i, r := range runs {
 		if r.Bench != first.Bench {
 			return nil, fmt.Errorf("%w: one is of `levee bench %s`, the other of `levee bench %s`",
-				ErrIncomparable, printable(first.Bench), printable(r.Bench))
+				errIncomparable, printable(first.Bench), printable(r.Bench))
 		}
 		r.settle()
 		if r.Incomplete != "" {

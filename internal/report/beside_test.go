@@ -53,7 +53,7 @@ func TestRunsLieBesideEachOther(t *testing.T) {
 		t.Errorf("incomplete is %q", d.Incomplete)
 	}
 	c.Bench = "other"
-	if _, err := Beside([]*Document{a, c}, []string{"a", "c"}); !errors.Is(err, ErrIncomparable) {
+	if _, err := Beside([]*Document{a, c}, []string{"a", "c"}); !errors.Is(err, errIncomparable) {
 		t.Errorf("runs of two measurements: %v", err)
 	}
 }

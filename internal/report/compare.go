@@ -49,7 +49,7 @@ const (
 
 // Comparison is what two documents of the same measurement say about each other.
 type Comparison struct {
-	Schema   string   `json:"schema"` // ComparisonSchema
+	Schema   string   `json:"schema"` // comparisonSchema
 	Bench    string   `json:"bench"`
 	First    Side     `json:"first"`
 	Second   Side     `json:"second"`
@@ -65,8 +65,8 @@ type Comparison struct {
 	Steadiness  []Steadiness `json:"steadiness"`
 }
 
-// ComparisonSchema names the layout of a Comparison as JSON.
-const ComparisonSchema = "levee.comparison/1"
+// comparisonSchema names the layout of a Comparison as JSON.
+const comparisonSchema = "levee.comparison/1"
 
 // Side is one of the documents.
 type Side struct {
@@ -102,8 +102,8 @@ type Figure struct {
 	Bound    string      `json:"bound,omitempty"` // "at least", "at most", "unknown"
 }
 
-// ErrIncomparable is the error of Compare where it refuses.
-var ErrIncomparable = errors.New("these two reports cannot be compared")
+// errIncomparable is the error of Compare where it refuses.
+var errIncomparable = errors.New("these two reports cannot be compared")
 
 // Compare says which differences of two documents of the same measurement are real. A figure that
 // has its rounds in both is tested by ranks (Mann and Whitney, 1947: nothing is assumed of the
@@ -116,13 +116,13 @@ var ErrIncomparable = errors.New("these two reports cannot be compared")
 func Compare(a, b *Document, o Options) (*Comparison, error) {
 	if a.Bench != b.Bench {
 		return nil, fmt.Errorf("%w: one is of `levee bench %s`, the other of `levee bench %s`",
-			ErrIncomparable, printable(a.Bench), printable(b.Bench))
+			errIncomparable, printable(a.Bench), printable(b.Bench))
 	}
 	o = o.orDefaults()
 	a.settle()
 	b.settle()
 	c := &Comparison{
-		Schema: ComparisonSchema, Bench: a.Bench, First: side(a), Second: side(b), Least: o.Least,
+		Schema: comparisonSchema, Bench: a.Bench, First: side(a), Second: side(b), Least: o.Least,
 		Alpha:    o.Alpha,
 		Warnings: warnings(a, b), Notes: []string{}, Differences: []Difference{},
 		Count: map[Verdict]int{}, Orders: []Order{}, Steadiness: []Steadiness{},
@@ -461,8 +461,8 @@ type Comparisons struct {
 	all    []*Comparison
 }
 
-// ComparisonsSchema names the layout of several as JSON; one stands by itself.
-const ComparisonsSchema = "levee.comparisons/1"
+// comparisonsSchema names the layout of several as JSON; one stands by itself.
+const comparisonsSchema = "levee.comparisons/1"
 
 // Add adds what a document of that title has against the first.
 func (s *Comparisons) Add(title string, c *Comparison) {
@@ -486,7 +486,7 @@ func (s *Comparisons) JSON() any {
 	out := struct {
 		Schema      string   `json:"schema"`
 		Comparisons []titled `json:"comparisons"`
-	}{Schema: ComparisonsSchema}
+	}{Schema: comparisonsSchema}
 	for i, c := range s.all {
 		out.Comparisons = append(out.Comparisons, titled{s.titles[i], c})
 	}

@@ -141,7 +141,7 @@ func TestOtherMachinesAndSettingsAreNamed(t *testing.T) {
 		t.Errorf("warnings %q: the frequency of a moment is none", r.Warnings)
 	}
 	b.Bench = "rules"
-	if _, err := Compare(a, b, Options{}); !errors.Is(err, ErrIncomparable) {
+	if _, err := Compare(a, b, Options{}); !errors.Is(err, errIncomparable) {
 		t.Errorf("two benches are compared: %v", err)
 	}
 }

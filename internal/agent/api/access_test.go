@@ -85,7 +85,7 @@ func TestATokenThatHasEndedIsRenewed(t *testing.T) {
 	if err := tokens.Renew("wall", 0); err != nil || status() != http.StatusOK {
 		t.Errorf("%v, %d", err, status())
 	}
-	if err := tokens.Renew("nobody", 0); !errors.Is(err, ErrNoToken) {
+	if err := tokens.Renew("nobody", 0); !errors.Is(err, errNoToken) {
 		t.Error(err)
 	}
 }
@@ -169,7 +169,7 @@ func TestTokensEndAndAreStoredAsHashes(t *testing.T) {
 		if _, err := tokens.find(short); err == nil || !strings.Contains(err.Error(), "has ended") {
 			t.Error(err)
 		}
-		if err := tokens.Remove("nobody"); !errors.Is(err, ErrNoToken) {
+		if err := tokens.Remove("nobody"); !errors.Is(err, errNoToken) {
 			t.Error(err)
 		}
 		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {

@@ -46,8 +46,8 @@ const (
 
 var tokenName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// ErrNoToken is that a name has no token.
-var ErrNoToken = errors.New("there is no token of this name: levee agent token list shows them")
+// errNoToken is that a name has no token.
+var errNoToken = errors.New("there is no token of this name: levee agent token list shows them")
 
 // Tokens are a file of tokens, which commands change and a server reads anew after each change.
 type Tokens struct {
@@ -180,7 +180,7 @@ func (t *Tokens) Renew(name string, lasts time.Duration) error {
 	return t.change(func(f *tokenFile) error {
 		i := slices.IndexFunc(f.Tokens, func(o Token) bool { return o.Name == name })
 		if i < 0 {
-			return ErrNoToken
+			return errNoToken
 		}
 		f.Tokens[i].Expires = time.Time{}
 		if lasts > 0 {
@@ -196,7 +196,7 @@ func (t *Tokens) Remove(name string) error {
 		n := len(f.Tokens)
 		f.Tokens = slices.DeleteFunc(f.Tokens, func(o Token) bool { return o.Name == name })
 		if len(f.Tokens) == n {
-			return ErrNoToken
+			return errNoToken
 		}
 		return nil
 	})

@@ -30,7 +30,7 @@ import (
 
 // Bounds of what is kept.
 const (
-	MostPackets = 1000 // of an incident
+	mostPackets = 1000 // of an incident
 	mostFiles   = 100
 	mostBytes   = 4 << 20 // of a file
 	snap        = 2048
@@ -64,7 +64,7 @@ func (s *Store) Path() string { return s.dir }
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".pcapng") }
 
-// Put keeps packets of an incident, in the place of those that were kept of it: MostPackets, spread
+// Put keeps packets of an incident, in the place of those that were kept of it: mostPackets, spread
 // evenly over all.
 func (s *Store) Put(id, dev string, link packet.Link, all []Packet) error {
 	if !number.MatchString(id) {
@@ -93,7 +93,7 @@ func capture(dev string, link packet.Link, all []Packet) ([]byte, error) {
 	if _, err := w.Interface(packet.NGInterface{Name: dev, Link: link, Snap: snap}); err != nil {
 		return nil, err
 	}
-	step := max(1, float64(len(all))/MostPackets)
+	step := max(1, float64(len(all))/mostPackets)
 	for at := 0.0; int(at) < len(all); at += step {
 		p := &all[int(at)]
 		data := p.Data[:min(len(p.Data), snap, p.Length)]

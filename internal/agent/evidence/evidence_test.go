@@ -55,7 +55,7 @@ func TestWhatIsKeptComesBackAsPcapngAndAsAFingerprint(t *testing.T) {
 			t.Fatalf("%+v", rec)
 		}
 	}
-	if n != MostPackets {
+	if n != mostPackets {
 		t.Errorf("%d packets", n)
 	}
 	f, err := s.Fingerprint("7", Facts{Target: netip.MustParsePrefix("192.0.2.1/32"),

@@ -15,11 +15,11 @@ type Reading struct {
 
 // Limits of Counts.
 const (
-	// MostRules is how many rules have series of their own: those that count most.
-	MostRules = 192
-	// MostLate is how long two readings may be apart. What was counted meanwhile is spread over the
+	// mostRules is how many rules have series of their own: those that count most.
+	mostRules = 192
+	// mostLate is how long two readings may be apart. What was counted meanwhile is spread over the
 	// seconds between them; after a longer pause nobody knows when it came.
-	MostLate = 10 * time.Second
+	mostLate = 10 * time.Second
 	// choose is how many seconds pass before rules with series of their own are chosen again.
 	choose = 60
 )
@@ -81,7 +81,7 @@ func (c *Counts) read(now int64, passed time.Duration, all []Reading) []Second {
 		}
 		out = append(out, a)
 	}
-	if passed < 0 || passed > MostLate {
+	if passed < 0 || passed > mostLate {
 		return nil
 	}
 	out = append(c.fewer(now, out), verdicts(out)...)
@@ -143,7 +143,7 @@ func (c *Counts) fewer(now int64, all []Amount) []Amount {
 			rules++
 		}
 	}
-	if rules <= MostRules {
+	if rules <= mostRules {
 		c.weight, c.own = nil, nil
 		return all
 	}
@@ -184,7 +184,7 @@ func (c *Counts) heaviest() map[Key]bool {
 			cmp.Compare(btoi(c.own[b]), btoi(c.own[a])), compareKeys(a, b))
 	})
 	own := map[Key]bool{}
-	for _, k := range keys[:MostRules] {
+	for _, k := range keys[:mostRules] {
 		own[k] = true
 	}
 	return own

@@ -22,7 +22,7 @@ type Query struct {
 
 // Limits of a query.
 const (
-	MostPoints = 200_000   // of a series
+	mostPoints = 200_000   // of a series
 	mostValues = 2_000_000 // of all series
 	usual      = 1000      // points
 )
@@ -61,9 +61,9 @@ func (s *Store) Query(q Query) (*Answer, error) {
 	t, open := s.choose(&q)
 	g := &gathering{Query: q, begin: q.From - mod(q.From, q.Step), at: map[Key]*sums{}}
 	g.points = int((q.To - g.begin + q.Step - 1) / q.Step)
-	if g.points > MostPoints {
+	if g.points > mostPoints {
 		return nil, fmt.Errorf("%w: %d points are more than %d: ask for a longer step", ErrQuery,
-			g.points, MostPoints)
+			g.points, mostPoints)
 	}
 	g.observed = make([]uint64, g.points)
 	var buf []byte

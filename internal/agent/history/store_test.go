@@ -471,7 +471,7 @@ func TestOfManyRulesThoseThatCountMostHaveASeries(t *testing.T) {
 	var counts Counts
 	start := time.Now()
 	var all []Reading
-	for i := range 5 * MostRules {
+	for i := range 5 * mostRules {
 		all = append(all, Reading{rule("eth0", fmt.Sprint(i)), 0, 0})
 	}
 	counts.Read(start, all)
@@ -491,7 +491,7 @@ func TestOfManyRulesThoseThatCountMostHaveASeries(t *testing.T) {
 	least := slices.MinFunc(got[0].Amounts, func(a, b Amount) int {
 		return cmp.Compare(a.Packets, b.Packets)
 	})
-	if len(got[0].Amounts) != MostRules+1 || sum != want || drops.Packets != want ||
+	if len(got[0].Amounts) != mostRules+1 || sum != want || drops.Packets != want ||
 		least.Packets < 700 {
 		t.Errorf("%d series, %d packets of %d, the least has %d", len(got[0].Amounts), sum, want,
 			least.Packets)

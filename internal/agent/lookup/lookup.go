@@ -19,14 +19,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// MaxAddresses is how many addresses of a family a name may have; the others are left out.
-const MaxAddresses = 32
+// maxAddresses is how many addresses of a family a name may have; the others are left out.
+const maxAddresses = 32
 
 // Answer is what a name has.
 type Answer struct {
 	Addresses []netip.Addr  // sorted; none: of this family, or there is no such name
 	TTL       time.Duration // 0: nobody said one, as for a name in /etc/hosts
-	Left      int           // addresses beyond MaxAddresses
+	Left      int           // addresses beyond maxAddresses
 }
 
 // Lookup asks for the addresses of a whole name, of family "ip4" or "ip6". An error means that
@@ -69,8 +69,8 @@ func lookup(ctx context.Context, at func(network string) string, dial net.Dialer
 	slices.SortFunc(all, netip.Addr.Compare)
 	all = slices.Compact(all)
 	out := Answer{Addresses: all, TTL: w.least()}
-	if len(all) > MaxAddresses {
-		out.Addresses, out.Left = all[:MaxAddresses], len(all)-MaxAddresses
+	if len(all) > maxAddresses {
+		out.Addresses, out.Left = all[:maxAddresses], len(all)-maxAddresses
 	}
 	return out, nil
 }

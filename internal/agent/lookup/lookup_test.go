@@ -158,7 +158,7 @@ func TestAnswers(t *testing.T) {
 		}, false, "error"},
 		{"more than are taken", func(b *dnsmessage.Builder,
 			_ dnsmessage.Question) dnsmessage.RCode {
-			many(b, MaxAddresses+3, 0)
+			many(b, maxAddresses+3, 0)
 			return 0
 		}, true, "32 of 35 1s"},
 	} {

@@ -51,7 +51,7 @@ func TestTheOrderOfAChainIsNotThatOfMemory(t *testing.T) {
 }
 
 func TestChainsOfNoSizeAreRefused(t *testing.T) {
-	for _, bytes := range []int{-64, 0, 64, 100, 129, MaxChain + 64, math.MaxInt} {
+	for _, bytes := range []int{-64, 0, 64, 100, 129, maxChain + 64, math.MaxInt} {
 		if c, err := newChain(bytes); err == nil {
 			c.Close()
 			t.Errorf("%d bytes: accepted", bytes)

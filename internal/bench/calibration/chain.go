@@ -26,15 +26,15 @@ type line struct {
 // chainSeed fixes the order, which two runs are to have in common.
 const chainSeed = 1
 
-// MaxChain bounds the bytes of a chain.
-const MaxChain = 1 << 30
+// maxChain bounds the bytes of a chain.
+const maxChain = 1 << 30
 
 // newChain makes a chain over so many bytes, a multiple of 64, 128 or more. Close gives them back.
 func newChain(bytes int) (*Chain, error) {
 	const size = int(unsafe.Sizeof(line{}))
-	if bytes < 2*size || bytes > MaxChain || bytes%size != 0 {
+	if bytes < 2*size || bytes > maxChain || bytes%size != 0 {
 		return nil, fmt.Errorf("a chain of loads over %d bytes: it has %d to %d, whole lines of %d",
-			bytes, 2*size, MaxChain, size)
+			bytes, 2*size, maxChain, size)
 	}
 	m, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANON)

@@ -7,23 +7,23 @@ import (
 
 // Reading is how fast the machine is at the moment.
 type Reading struct {
-	// Load is the ns of a load that waits for the one before, over a chain of ChainBytes that has
+	// Load is the ns of a load that waits for the one before, over a chain of chainBytes that has
 	// just been visited once: what the last level of cache gives, or memory behind it where
 	// neighbours have taken the cache.
 	Load float64 `json:"load_ns"`
 	// Step is the ns of an operation among many that do not wait for each other (Work).
 	Step float64 `json:"step_ns"`
-	// Wait is the ns of a load that waits for the one before, over a chain of NearBytes: what a
+	// Wait is the ns of a load that waits for the one before, over a chain of nearBytes: what a
 	// core makes wait for itself. A thread beside it on the core hardly changes that.
 	Wait float64 `json:"wait_ns"`
 }
 
-// ChainBytes are those of a meter's chain: beyond the second level of cache of processors of these
+// chainBytes are those of a meter's chain: beyond the second level of cache of processors of these
 // years (1 to 2 MB), well within the last (16 MB and more).
-const ChainBytes = 6 << 20
+const chainBytes = 6 << 20
 
-// NearBytes lie in the first level of cache.
-const NearBytes = 16 << 10
+// nearBytes lie in the first level of cache.
+const nearBytes = 16 << 10
 
 // A reading visits the chain once and times some of it again; the work between them is spread over
 // the same ms.
@@ -38,11 +38,11 @@ type Meter struct{ chain, near *Chain }
 
 // New makes a meter. Close gives its memory back.
 func New() (*Meter, error) {
-	c, err := newChain(ChainBytes)
+	c, err := newChain(chainBytes)
 	if err != nil {
 		return nil, err
 	}
-	near, err := newChain(NearBytes)
+	near, err := newChain(nearBytes)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

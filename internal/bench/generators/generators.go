@@ -20,15 +20,15 @@ import (
 type Options struct {
 	bench.Options
 	Only  []string  // generators by name, empty for all
-	Rates []float64 // packets a second besides as fast as it goes; nil for DefaultRates
+	Rates []float64 // packets a second besides as fast as it goes; nil for defaultRates
 	// Bursts are how many live frames of a paced run go at once, Copies how many times in a row a
 	// frame from user space goes: if some are given, only levee's paths with each of them are
 	// measured.
 	Bursts, Copies []int
 }
 
-// DefaultRates are the requested rates, packets a second.
-var DefaultRates = []float64{1e3, 1e4, 1e5, 5e5, 1e6, 2e6}
+// defaultRates are the requested rates, packets a second.
+var defaultRates = []float64{1e3, 1e4, 1e5, 5e5, 1e6, 2e6}
 
 const (
 	warmup  = 300 * time.Millisecond // from when the first packet arrives
@@ -46,7 +46,7 @@ var usual = bench.Usual{
 
 func (o *Options) complete() error {
 	if o.Rates == nil {
-		o.Rates = DefaultRates
+		o.Rates = defaultRates
 		if o.Quick {
 			o.Rates = []float64{1e4, 1e5, 1e6}
 		}

@@ -54,11 +54,11 @@ type Quantities struct {
 	Wire    float64 `json:"frame_share,omitempty"`
 }
 
-// ErrTooFew says that the quantities given determine nothing else.
-var ErrTooFew = errors.New("too few quantities")
+// errTooFew says that the quantities given determine nothing else.
+var errTooFew = errors.New("too few quantities")
 
 // Solve fills in what follows from what is given. The error names quantities that are out of range,
-// that contradict each other, or that are missing (ErrTooFew).
+// that contradict each other, or that are missing (errTooFew).
 func Solve(q Quantities) (Quantities, error) {
 	if err := q.check(); err != nil {
 		return q, err
@@ -78,7 +78,7 @@ func Solve(q Quantities) (Quantities, error) {
 	}
 	if q.count() == given {
 		return q, fmt.Errorf("%w: give two of link speed, frame size and packets a second (or "+
-			"ns, or cycles with the clock)", ErrTooFew)
+			"ns, or cycles with the clock)", errTooFew)
 	}
 	if q.Frame > 0 {
 		q.Wire = q.Frame / (q.Frame + Overhead)

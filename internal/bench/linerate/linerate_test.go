@@ -91,8 +91,8 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	}
 	for _, q := range []Quantities{{}, {Speed: 10e9}, {Frame: 64}, {Cycles: 100}, {Clock: 2},
 		{Frame: 64, Clock: 2}} {
-		if _, err := Solve(q); !errors.Is(err, ErrTooFew) {
-			t.Errorf("%+v: %v, want ErrTooFew", q, err)
+		if _, err := Solve(q); !errors.Is(err, errTooFew) {
+			t.Errorf("%+v: %v, want errTooFew", q, err)
 		}
 	}
 }

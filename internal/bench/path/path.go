@@ -21,7 +21,7 @@ import (
 // Sizes of IP packets that can be measured, in bytes: the least has room for what tells an
 // answer.
 const (
-	MinSize = 64
+	minSize = 64
 	MaxSize = 9000
 )
 
@@ -36,7 +36,7 @@ type Options struct {
 	bench.Options
 	Hosts    []string // names or addresses
 	Families []string // IPv4, IPv6; nil: as the host has addresses
-	Sizes    []int    // nil: 16 from MinSize to MaxSize
+	Sizes    []int    // nil: 16 from minSize to MaxSize
 	Rate     float64  // requests a second; 0: 100
 	// Timeout is how long the last answer is waited for; 0: a second.
 	Timeout time.Duration
@@ -66,14 +66,14 @@ func (o *Options) complete() error {
 	if o.Sizes == nil {
 		const steps = 16
 		for i := range steps {
-			o.Sizes = append(o.Sizes, MinSize+(MaxSize-MinSize)*i/(steps-1))
+			o.Sizes = append(o.Sizes, minSize+(MaxSize-minSize)*i/(steps-1))
 		}
 	}
 	slices.Sort(o.Sizes)
 	o.Sizes = slices.Compact(o.Sizes)
 	for _, n := range o.Sizes {
-		if n < MinSize || n > MaxSize {
-			return usage.Wrongf("packets of %d bytes: %d to %d", n, MinSize, MaxSize)
+		if n < minSize || n > MaxSize {
+			return usage.Wrongf("packets of %d bytes: %d to %d", n, minSize, MaxSize)
 		}
 	}
 	o.Rate, o.Timeout = cmp.Or(o.Rate, usualRate), cmp.Or(o.Timeout, time.Second)

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	bench.Options
 	Only  []string // ways by name, empty for all
-	Sizes []int    // of frames in bytes, without their check sequence; nil for DefaultSizes
+	Sizes []int    // of frames in bytes, without their check sequence; nil for defaultSizes
 	// Cores are numbers of cores: 1, which the kernel's receiving thread and the reader share, or
 	// 2, where the reader has one of its own. nil for both.
 	Cores []int
@@ -35,8 +35,8 @@ const (
 	longest  = 1514
 )
 
-// DefaultSizes are bytes of frames, without their check sequence.
-var DefaultSizes = []int{64, 256, 512, 1024, 1500}
+// defaultSizes are bytes of frames, without their check sequence.
+var defaultSizes = []int{64, 256, 512, 1024, 1500}
 
 const (
 	warmup  = 100 * time.Millisecond // from when the first packet is taken
@@ -55,7 +55,7 @@ var usual = bench.Usual{
 
 func (o *Options) complete() error {
 	if o.Sizes == nil {
-		o.Sizes = DefaultSizes
+		o.Sizes = defaultSizes
 		if o.Quick {
 			o.Sizes = []int{64, 1500}
 		}

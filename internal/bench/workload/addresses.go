@@ -41,8 +41,8 @@ func (s Skew) picker(r *rand.Rand, n int) (func() int, error) {
 	return nil, fmt.Errorf("no skew %q: it is uniform or zipf", s)
 }
 
-// ErrNoMiss says that the prefixes leave no address out, or next to none.
-var ErrNoMiss = errors.New("the prefixes cover nearly every address")
+// errNoMiss says that the prefixes leave no address out, or next to none.
+var errNoMiss = errors.New("the prefixes cover nearly every address")
 
 // Addresses draws n addresses of the family of the prefixes, which are of one and not none.
 func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64) ([]netip.Addr,
@@ -71,7 +71,7 @@ func Addresses(prefixes []netip.Prefix, n int, kind Kind, skew Skew, seed uint64
 		}
 		a, ok := outside(r, next, outer, prefixes[0].Addr().BitLen())
 		if !ok {
-			return nil, ErrNoMiss
+			return nil, errNoMiss
 		}
 		out = append(out, a)
 	}

@@ -173,7 +173,7 @@ func TestZipfFavoursAFewEntries(t *testing.T) {
 func TestMissesOfEverythingAreAnError(t *testing.T) {
 	for _, p := range []string{"0.0.0.0/0", "::/0"} {
 		if _, err := Addresses([]netip.Prefix{netip.MustParsePrefix(p)}, 10, Misses, Uniform,
-			1); !errors.Is(err, ErrNoMiss) {
+			1); !errors.Is(err, errNoMiss) {
 			t.Errorf("%s: %v", p, err)
 		}
 	}

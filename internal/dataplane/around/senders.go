@@ -24,9 +24,9 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// SendersOf returns who the names of a policy stand for on this machine. A user or group that there
+// sendersOf returns who the names of a policy stand for on this machine. A user or group that there
 // is not is NoID, and an error; all others are what they are.
-func SendersOf(p *policy.Senders) (*sender.Names, error) {
+func sendersOf(p *policy.Senders) (*sender.Names, error) {
 	n := &sender.Names{Services: p.Services}
 	var errs [3]error
 	n.Users, errs[0] = numbersOf("user", p.Users, account.User)
@@ -82,7 +82,7 @@ func FillSenders(l *loader.Loaded, p *policy.Senders, note Note) error {
 	if err != nil {
 		return fmt.Errorf("this kernel has another way of keeping who sends: %w", err)
 	}
-	names, err := SendersOf(p)
+	names, err := sendersOf(p)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func TellSenders(ctx context.Context, dev string, before *sender.Names) (*sender
 			now = nil
 			return nil
 		}
-		names, unknown := SendersOf(g.Senders)
+		names, unknown := sendersOf(g.Senders)
 		if before != nil && names.Equal(before) {
 			return nil
 		}

@@ -12,7 +12,7 @@ import (
 // TestAUserWhoIsGoneTookGroupsAlong: where the machine did not know one user of a policy, its
 // groups and containers were nobody either, so that rules that drop them let them go.
 func TestAUserWhoIsGoneTookGroupsAlong(t *testing.T) {
-	n, err := SendersOf(&policy.Senders{Users: []string{"levee-no-one", "root"},
+	n, err := sendersOf(&policy.Senders{Users: []string{"levee-no-one", "root"},
 		Groups: []string{"levee-none", "root"}, Containers: []string{"levee-box"}})
 	if err == nil {
 		t.Error("nothing is said of who is not there")

@@ -138,7 +138,7 @@ func clean(s *store.Store, a *attach.Attachment) error {
 	if err := dropComing(s, a, gone); err != nil {
 		return err
 	}
-	if err := GiveTurn(s, a); err != nil { // of which a killed command may have come short
+	if err := giveTurn(s, a); err != nil { // of which a killed command may have come short
 		return err
 	}
 	if err := attach.Unlink(s, a.Key, needed); err != nil {

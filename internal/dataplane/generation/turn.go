@@ -78,8 +78,8 @@ func (t *Turn) Close() error {
 	return unix.Munmap(t.memory)
 }
 
-// GiveTurn has what leaves be judged by the generation that judges what arrives.
-func GiveTurn(s *store.Store, a *attach.Attachment) error {
+// giveTurn has what leaves be judged by the generation that judges what arrives.
+func giveTurn(s *store.Store, a *attach.Attachment) error {
 	g := a.Current()
 	if g == nil {
 		return nil

@@ -31,8 +31,8 @@ const (
 	filterMode = 0o660
 )
 
-// FilterPath returns the pin of the filter of a service.
-func FilterPath(s *store.Store, key string) string { return s.BPF(key, filterPin) }
+// filterPath returns the pin of the filter of a service.
+func filterPath(s *store.Store, key string) string { return s.BPF(key, filterPin) }
 
 // FilterOf returns the path of the filter of a service by its name, whether it is there or not.
 func FilterOf(name string) (string, error) {
@@ -91,7 +91,7 @@ func newPolicyArray() (*ebpf.Map, error) {
 
 // share pins the filter, and lets the group open it.
 func (p *putting) share(array *ebpf.Map) error {
-	path := FilterPath(p.Store, p.key)
+	path := filterPath(p.Store, p.key)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		filter, err := ebpf.NewProgram(entry(array))
 		if err != nil {

@@ -133,7 +133,7 @@ func (p *putting) put() (_ *Report, err error) {
 	rep := &Report{Name: p.Name, CGroup: p.CGroup, Generation: p.next.Generation,
 		Program: p.next.Program, Again: again}
 	if p.mode() == Socket {
-		rep.Filter = FilterPath(p.Store, p.key)
+		rep.Filter = filterPath(p.Store, p.key)
 	}
 	if again {
 		return rep, nil

@@ -44,8 +44,8 @@ type Sampler struct {
 	bound  uint64
 }
 
-// MostSampled is how many samples a second a sampler can be told to take of each kind.
-const MostSampled = 100_000
+// mostSampled is how many samples a second a sampler can be told to take of each kind.
+const mostSampled = 100_000
 
 // NewSampler begins to take up to snap bytes of packets of dev.
 func NewSampler(ctx context.Context, dev string, snap int) (*Sampler, error) {
@@ -102,13 +102,13 @@ func (s *Sampler) finish() {
 	}
 }
 
-// SetRate says how many samples a second each CPU takes of each kind, at most MostSampled.
+// SetRate says how many samples a second each CPU takes of each kind, at most mostSampled.
 func (s *Sampler) SetRate(each int) error {
 	_, hz, err := kernel.Jiffies()
 	if err != nil {
 		return err
 	}
-	bound := uint64(max(1, min(each, MostSampled)/int(hz)))
+	bound := uint64(max(1, min(each, mostSampled)/int(hz)))
 	if bound == s.bound || s.Hook == nil {
 		return nil
 	}

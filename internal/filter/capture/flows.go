@@ -24,8 +24,8 @@ const (
 	mostFlowRing = 8 << 20
 )
 
-// FlowSnap is how many bytes of a packet are handed on at most, FLOWS_SNAP in bpf/flows.bpf.c.
-const FlowSnap = len(readerFlowsCpu{}.Packet)
+// flowSnap is how many bytes of a packet are handed on at most, FLOWS_SNAP in bpf/flows.bpf.c.
+const flowSnap = len(readerFlowsCpu{}.Packet)
 
 // Ports says for each port of a destination which flows to it are read, in bits.
 type Ports = [1 << 16]byte
@@ -37,8 +37,8 @@ const (
 	ReadInitials = 4 // of UDP: datagrams that begin with an Initial of QUIC
 )
 
-// FlowIdle is after how long without a datagram a flow of UDP begins anew.
-const FlowIdle = time.Minute
+// flowIdle is after how long without a datagram a flow of UDP begins anew.
+const flowIdle = time.Minute
 
 // FlowBounds are how much of a flow is handed on: bytes of a stream, or datagrams, and one more of
 // these.
@@ -58,9 +58,9 @@ func FlowSpec(j Judge, passes []int, ether bool, most FlowBounds, hz uint64) (*e
 	if ether {
 		with = 1
 	}
-	return spec, p, j.set(spec, map[string]any{"snap": uint32(FlowSnap), "verdicts": bits(passes),
+	return spec, p, j.set(spec, map[string]any{"snap": uint32(flowSnap), "verdicts": bits(passes),
 		"ether": with, "limit": uint32(most.Bytes), "datagrams": uint32(most.Datagrams),
-		"idle": uint32(uint64(FlowIdle/time.Second) * hz)})
+		"idle": uint32(uint64(flowIdle/time.Second) * hz)})
 }
 
 // flowBytes is the size of an event in front of the packet.

@@ -51,17 +51,17 @@ func SampleSpec(s Sample) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 		"bound": uint64(1)})
 }
 
-// SampleBytes is the size of what a sample says, in front of the packet.
-const SampleBytes = int(unsafe.Sizeof(samplerSampleEvent{}))
+// sampleBytes is the size of what a sample says, in front of the packet.
+const sampleBytes = int(unsafe.Sizeof(samplerSampleEvent{}))
 
 // ParseSample reads what a sample says, how many packets it stands for, and the packet.
 func ParseSample(raw []byte, snap int) (e Event, weight uint64, packet []byte, err error) {
-	if len(raw) < SampleBytes {
+	if len(raw) < sampleBytes {
 		return e, 0, nil, fmt.Errorf("a sample of %d bytes is too short", len(raw))
 	}
 	e, _, err = Parse(raw[:EventBytes], 0)
 	weight = binary.NativeEndian.Uint64(raw[EventBytes:])
-	packet = raw[SampleBytes:]
+	packet = raw[sampleBytes:]
 	return e, weight, packet[:min(len(packet), e.Bytes, snap)], err
 }
 

@@ -21,8 +21,8 @@ const (
 	atNone   = int(unsafe.Offsetof(answerCookieOwn{}.None))
 	noneSize = int(unsafe.Sizeof(answerCookieOwn{}.None[0]))
 
-	// MaxMACs and MaxNone are how many addresses of each kind there is room for.
-	MaxMACs = len(answerCookieOwn{}.Others)
+	// maxMACs and MaxNone are how many addresses of each kind there is room for.
+	maxMACs = len(answerCookieOwn{}.Others)
 	MaxNone = len(answerCookieOwn{}.None)
 )
 
@@ -38,7 +38,7 @@ type Own struct {
 // Bytes returns the contents of the map.
 func (o *Own) Bytes() []byte {
 	out := make([]byte, OwnBytes)
-	if len(o.MACs) > 0 && len(o.MACs) <= MaxMACs {
+	if len(o.MACs) > 0 && len(o.MACs) <= maxMACs {
 		all := make([]uint64, len(o.MACs))
 		for i, m := range o.MACs {
 			all[i] = binary.BigEndian.Uint64(append([]byte{0, 0}, m[:]...))

@@ -48,7 +48,7 @@ func (c compiled) Eval(frame []byte) (int, action.Action, error) {
 	}
 	slot, verdict, err := c.Runner.EvalWith(frame, context)
 	if c.hook == codegen.TCX && len(frame) < 14+40 && errors.Is(err, unix.EINVAL) {
-		return 0, action.Drop, ErrNotRun
+		return 0, action.Drop, errNotRun
 	}
 	return slot, verdict, err
 }
@@ -102,7 +102,7 @@ func (c compiled) SetTime(jiffies uint64) { c.SetClock(jiffies) }
 func (c compiled) Leave(frame []byte) error {
 	err := c.Runner.Leave(frame)
 	if errors.Is(err, unix.EINVAL) {
-		return ErrNotRun
+		return errNotRun
 	}
 	return err
 }

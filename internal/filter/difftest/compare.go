@@ -64,9 +64,9 @@ type Diverter interface {
 	Diverts(frame []byte) (bool, error)
 }
 
-// ErrNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
+// errNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
 // then left out of its comparison.
-var ErrNotRun = errors.New("the engine cannot run this frame")
+var errNotRun = errors.New("the engine cannot run this frame")
 
 // Case is one comparison: Frames frames, made of Seed for Policy. Its dynamic sets hold
 // c.Entries(), which whoever makes an engine has to put there.
@@ -335,7 +335,7 @@ func (r *comparison) begin() error {
 func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 	c, e := r.c, r.engines[engine]
 	slot, got, err := e.Eval(f)
-	if errors.Is(err, ErrNotRun) {
+	if errors.Is(err, errNotRun) {
 		return nil
 	}
 	if err != nil {

@@ -213,7 +213,7 @@ func (r *comparison) converse(frames [][]byte, i int) error {
 func (r *comparison) leave(f []byte) (told bool, err error) {
 	for _, e := range r.engines {
 		err := e.(Leaver).Leave(f)
-		if errors.Is(err, ErrNotRun) {
+		if errors.Is(err, errNotRun) {
 			return false, nil // before the first engine has seen it
 		}
 		if err != nil {

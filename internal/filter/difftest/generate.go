@@ -23,9 +23,9 @@ import (
 	"levee/internal/lang/resolve"
 )
 
-// SetFileName is the set file of addresses that generated policies name; SetFile makes its
+// setFileName is the set file of addresses that generated policies name; SetFile makes its
 // contents.
-const SetFileName = "prefixes.txt"
+const setFileName = "prefixes.txt"
 
 // newRand returns the source of everything that a seed decides; stream keeps policies, set files
 // and packets of one seed apart.
@@ -143,7 +143,7 @@ var setFiles = []struct {
 	name  string
 	entry func(*generator) string
 }{
-	{SetFileName, (*generator).address},
+	{setFileName, (*generator).address},
 	{"ports.txt", (*generator).portElement},
 	{"services.txt", (*generator).serviceElement},
 	{"endpoints.txt", (*generator).endpointElement},
@@ -278,7 +278,7 @@ func (g *generator) sets() {
 		g.addressSet(fmt.Sprintf("net%d", i))
 	}
 	if g.chance(3) {
-		g.line("set listed = file(%q)", SetFileName)
+		g.line("set listed = file(%q)", setFileName)
 		g.addressSets = append(g.addressSets, "listed")
 		g.lookedUp = append(g.lookedUp, "listed")
 	}

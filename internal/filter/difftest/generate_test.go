@@ -16,7 +16,7 @@ func TestGeneratedPoliciesAreValid(t *testing.T) {
 
 func TestGenerateIsRepeatable(t *testing.T) {
 	if !bytes.Equal(Generate(7), Generate(7)) ||
-		!bytes.Equal(SetFile(7, SetFileName), SetFile(7, SetFileName)) || bytes.Equal(Generate(7),
+		!bytes.Equal(SetFile(7, setFileName), SetFile(7, setFileName)) || bytes.Equal(Generate(7),
 		Generate(8)) {
 		t.Error("the seed does not decide the text")
 	}

@@ -55,7 +55,7 @@ func TestEachMemoryHasAModel(t *testing.T) {
 // hears is an engine to which frames come, and leave, at some time, and that judges none.
 type hears struct{}
 
-func (hears) Eval([]byte) (int, action.Action, error) { return 0, action.Drop, ErrNotRun }
+func (hears) Eval([]byte) (int, action.Action, error) { return 0, action.Drop, errNotRun }
 func (hears) Leave([]byte) error                      { return nil }
 func (hears) Time() (jiffies, hz uint64)              { return 1 << 33, 250 }
 func (hears) SetTime(uint64)                          {}

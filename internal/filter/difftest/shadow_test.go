@@ -114,7 +114,7 @@ func compareShadow(t *testing.T, seed uint64, link packet.Link, frames int) (wan
 			}
 			clock.step()
 			slot, verdict, err := inForce.engine.Eval(f)
-			if errors.Is(err, ErrNotRun) {
+			if errors.Is(err, errNotRun) {
 				continue
 			}
 			if err != nil {

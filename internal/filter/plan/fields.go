@@ -42,7 +42,7 @@ func (f *Fields) askAll(rules []ir.Rule) {
 				}
 			}
 		}
-		if l := LimitOf(&rules[i]); l != nil {
+		if l := limitOf(&rules[i]); l != nil {
 			if l.Rates != nil {
 				f[l.Rates.Field] = true
 			}

@@ -24,7 +24,7 @@ func (p *planner) findLimits() {
 	for _, c := range ir.Classes() {
 		rules := p.Program.Lists[c.Index()]
 		for i := range rules {
-			if l := LimitOf(&rules[i]); l != nil {
+			if l := limitOf(&rules[i]); l != nil {
 				of := reached[l]
 				of.Add(c.Family == ir.IPv6)
 				reached[l] = of
@@ -45,8 +45,8 @@ func (p *planner) findLimits() {
 	}
 }
 
-// LimitOf returns the limit that a rule is, nil if it is none.
-func LimitOf(r *ir.Rule) *policy.Limit {
+// limitOf returns the limit that a rule is, nil if it is none.
+func limitOf(r *ir.Rule) *policy.Limit {
 	for _, e := range r.Action.Effects {
 		if e.Limit != nil {
 			return e.Limit

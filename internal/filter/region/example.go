@@ -66,7 +66,7 @@ func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference)
 	return s.show(b, classes, func(e *Example) bool {
 		for i, p := range c.policies {
 			slot, ok := e.judge(c.evaluator(i, e), p)
-			if ok && [...]Outcome{d.Was, d.Is}[i] == AsFirst && slot < len(policy.Malformed) {
+			if ok && [...]Outcome{d.Was, d.Is}[i] == asFirst && slot < len(policy.Malformed) {
 				slot = slots[i] // the rule found it so
 			}
 			if !ok || slot != slots[i] {

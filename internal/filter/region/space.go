@@ -254,7 +254,7 @@ const (
 	Drop    Outcome = "drop"
 	Pass    Outcome = "pass"
 	Answer  Outcome = "answer"                // or dropped, as nobody may answer it
-	AsFirst Outcome = "as its first fragment" // passes if that has
+	asFirst Outcome = "as its first fragment" // passes if that has
 )
 
 // lower makes rules of those that can decide packets of the space.
@@ -331,7 +331,7 @@ func (s *space) outcome(r *ir.Rule, slot *policy.Slot) (*rule, bool) {
 			n.answered = n.wants[len(n.wants)-1].side
 			return n, true
 		case e.Action == action.Track:
-			n.outcome = AsFirst
+			n.outcome = asFirst
 			n.wants = append(n.wants, want{s.side(side{about: ofLater}), single(1)})
 			return n, s.class.Transport == ir.Other && s.class.Fragment
 		case e.Ring != "":

@@ -46,8 +46,8 @@ const MaxInstructions = 1_200
 // NoID is the number of no user and no group, such as of a name that the machine does not know.
 const NoID = ^uint32(0)
 
-// MaxForms is how many names the cgroup of a container may have.
-const MaxForms = 4
+// maxForms is how many names the cgroup of a container may have.
+const maxForms = 4
 
 // WorkSpec describes the map that the functions work on.
 func WorkSpec() *ebpf.MapSpec {
@@ -59,7 +59,7 @@ func WorkSpec() *ebpf.MapSpec {
 type Names struct {
 	Users, Groups []uint32   // NoID where the machine has nobody of the name
 	Services      []string   // units of systemd
-	Containers    [][]string // names of its cgroup, MaxForms at most; none where there is none
+	Containers    [][]string // names of its cgroup, maxForms at most; none where there is none
 }
 
 // Equal reports whether both stand for the same.
@@ -87,8 +87,8 @@ func (m Memory) Tell(n *Names, key [16]byte) {
 		to.Service[i] = siphash.Hash(k0, k1, []byte(escape(unit)))
 	}
 	for i, forms := range n.Containers {
-		for k, name := range forms[:min(len(forms), MaxForms)] {
-			to.Container[i*MaxForms+k] = siphash.Hash(k0, k1, []byte(name))
+		for k, name := range forms[:min(len(forms), maxForms)] {
+			to.Container[i*maxForms+k] = siphash.Hash(k0, k1, []byte(name))
 		}
 	}
 	atomic.StoreUint32(&in.Turn, turn)

@@ -185,9 +185,9 @@ func TestEachSettingIsJudged(t *testing.T) {
 		{"UDP by ports", Host{}, Device{Channels: &Channels{Combined: 4},
 			Spread: &Spread{TCP: "sdfn", UDP: "sdfn"}}, "flow_hash", OK, "addresses and ports"},
 		{"flows in two directions", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
-			Spread: &Spread{Key: OneWay}}, "rss_key", Note, "ethtool -X e hkey 6d:5a:6d:5a"},
+			Spread: &Spread{Key: oneWay}}, "rss_key", Note, "ethtool -X e hkey 6d:5a:6d:5a"},
 		{"flows at one queue", Host{}, Device{Channels: &Channels{Combined: 1},
-			Spread: &Spread{Key: OneWay}}, "rss_key", OK, "not symmetric"},
+			Spread: &Spread{Key: oneWay}}, "rss_key", OK, "not symmetric"},
 		{"a symmetric key", Host{}, Device{Channels: &Channels{Combined: 4},
 			Spread: &Spread{Key: Symmetric}}, "rss_key", OK, "symmetric"},
 		{"queues without packets", Host{}, Device{Name: "e", Channels: &Channels{Combined: 4},
@@ -468,7 +468,7 @@ func TestSymmetricKeysGiveBothDirectionsOneHash(t *testing.T) {
 	for _, c := range []struct {
 		key  []byte
 		want KeyKind
-	}{{repeated, Symmetric}, {random, OneWay}} {
+	}{{repeated, Symmetric}, {random, oneWay}} {
 		if got := keyKind(hashToeplitz, 0, c.key); got != c.want {
 			t.Errorf("% x: %q, not %q", c.key, got, c.want)
 		}

@@ -66,7 +66,7 @@ type KeyKind string
 // Kinds of keys.
 const (
 	Symmetric KeyKind = "symmetric"
-	OneWay    KeyKind = "not symmetric"
+	oneWay    KeyKind = "not symmetric"
 )
 
 // Pause is flow control (ethtool -a).

@@ -44,7 +44,7 @@ func spread(e *ethtool.Ethtool, dev string) *Spread {
 	return s
 }
 
-// hashKey says whether both directions of a flow have one hash: Symmetric, OneWay, or "" where the
+// hashKey says whether both directions of a flow have one hash: Symmetric, oneWay, or "" where the
 // driver does not tell.
 func hashKey(dev string) KeyKind {
 	var arg [rxfhBytes + rxfhRoom]byte
@@ -75,7 +75,7 @@ func keyKind(function, transform uint8, key []byte) KeyKind {
 	}
 	for i := range len(key) - 2 {
 		if key[i] != key[i+2] {
-			return OneWay
+			return oneWay
 		}
 	}
 	return Symmetric

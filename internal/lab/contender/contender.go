@@ -43,7 +43,7 @@ const (
 	LocalIn     Hook = "INPUT"       // after IP has found out that the packet is for this host
 	Socket      Hook = "socket"      // the socket is found, the packet not yet in its queue
 	Application Hook = "application" // taken from the socket by a process
-	NoDefence   Hook = "none"
+	noDefence   Hook = "none"
 )
 
 // Defence is one tool, or one place, with the rules by which it drops.
@@ -112,7 +112,7 @@ type nothing struct{}
 
 func (nothing) Name() string                            { return "none" }
 func (nothing) Describe() string                        { return "no defence" }
-func (nothing) Hook() Hook                              { return NoDefence }
+func (nothing) Hook() Hook                              { return noDefence }
 func (nothing) Rules() string                           { return "" }
 func (nothing) Install(context.Context, Site) error     { return nil }
 func (nothing) Dropped(context.Context) (uint64, error) { return 0, nil }

@@ -128,7 +128,7 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 	} {
 		t.Run(d.Name(), func(t *testing.T) {
 			install(t, d, s)
-			passes := d.Hook() == Application || d.Hook() == NoDefence
+			passes := d.Hook() == Application || d.Hook() == noDefence
 			before, err := d.Dropped(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -154,7 +154,7 @@ func TestEachPlaceDropsItsPortAndNothingElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := after - before; d.Hook() != NoDefence && got != 2*each {
+			if got := after - before; d.Hook() != noDefence && got != 2*each {
 				t.Errorf("counted %d, want %d", got, 2*each)
 			}
 		})

@@ -33,8 +33,8 @@ type Options struct {
 
 // What a service gets if nothing else is said.
 const (
-	ServicePort = 80
-	UDPPort     = 443   // where it answers datagrams
+	servicePort = 80
+	uDPPort     = 443   // where it answers datagrams
 	PerSecond   = 200   // requests by all visitors together
 	DefaultRate = 2.5e6 // of a flood that has one rate, in packets a second
 )

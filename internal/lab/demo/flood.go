@@ -25,14 +25,14 @@ type Kind struct {
 }
 
 var (
-	web  = []uint16{ServicePort}
+	web  = []uint16{servicePort}
 	bare = gen.Flood{Kind: gen.SYN, Ports: web}
 	full = gen.Flood{Kind: gen.SYN, Ports: web, TCPOptions: gen.SYNOptions}
 	ack  = gen.Flood{Kind: gen.ACK, Ports: web}
 	rst  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.RST}
 	fin  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.FIN | packet.ACK}
 	udp  = gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}
-	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{UDPPort}}
+	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{uDPPort}}
 	echo = gen.Flood{Kind: gen.ICMPEcho}
 	frag = gen.Flood{Kind: gen.Fragment}
 

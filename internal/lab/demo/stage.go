@@ -52,9 +52,9 @@ default drop
 func (s *Stage) Service(family packet.Family) netip.AddrPort {
 	d := s.Server.Devices[0]
 	if family == packet.IPv6 {
-		return netip.AddrPortFrom(d.IPv6.Addr(), ServicePort)
+		return netip.AddrPortFrom(d.IPv6.Addr(), servicePort)
 	}
-	return netip.AddrPortFrom(d.IPv4.Addr(), ServicePort)
+	return netip.AddrPortFrom(d.IPv4.Addr(), servicePort)
 }
 
 // Populated runs f while the service serves and visitors come to it by IPv4 or IPv6, so many

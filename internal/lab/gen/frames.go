@@ -26,10 +26,10 @@ type Frames struct {
 	Frames [][]byte
 }
 
-// MaxFrame is the longest frame of a trace, in bytes; MaxTrace the most bytes of all.
+// MaxFrame is the longest frame of a trace, in bytes; maxTrace the most bytes of all.
 const (
 	MaxFrame = 1536
-	MaxTrace = 1 << 28
+	maxTrace = 1 << 28
 	minTrace = 64 // length of a frame
 )
 
@@ -59,8 +59,8 @@ func (f *Frames) check() error {
 				MaxFrame)
 		}
 	}
-	if n := len(f.Frames) * f.stride(); n > MaxTrace {
-		return fmt.Errorf("a trace of %d bytes: the most is %d", n, MaxTrace)
+	if n := len(f.Frames) * f.stride(); n > maxTrace {
+		return fmt.Errorf("a trace of %d bytes: the most is %d", n, maxTrace)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ import (
 	"levee/internal/usage"
 )
 
-// DefaultDuration bounds a run that is bounded by nothing else.
-const DefaultDuration = 10 * time.Second
+// defaultDuration bounds a run that is bounded by nothing else.
+const defaultDuration = 10 * time.Second
 
 // MaxBurst is how many live frames may go at once.
 const MaxBurst = gapBatch
@@ -78,7 +78,7 @@ type Config struct {
 	// Copies is how many times in a row a frame that was made is sent, as the kernel's pktgen does
 	// by clone_skb; 0 is once. Live frames are written anew each time, whatever is in them.
 	Copies int
-	// Duration after which to stop, 0 for DefaultDuration if there is no Count either (a replay
+	// Duration after which to stop, 0 for defaultDuration if there is no Count either (a replay
 	// that is not repeated ends with its capture).
 	Duration time.Duration
 	// Seed of everything that varies: the same seed sends the same packets.
@@ -253,7 +253,7 @@ func (c *Config) check() error {
 	if c.Duration == 0 {
 		c.Duration = noDeadline
 		if c.Count == 0 && (c.Replay == nil || c.Replay.Repeat) {
-			c.Duration = DefaultDuration
+			c.Duration = defaultDuration
 		}
 	}
 	if c.Count == 0 {

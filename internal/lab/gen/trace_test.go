@@ -67,7 +67,7 @@ func TestTracesThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 	c := Config{Device: "eth0", Frames: &Frames{Frames: [][]byte{frame}}}
-	if err := c.check(); err != nil || c.Duration != DefaultDuration {
+	if err := c.check(); err != nil || c.Duration != defaultDuration {
 		t.Errorf("%v, %v", c.Duration, err)
 	}
 	l := labtest.New(t)

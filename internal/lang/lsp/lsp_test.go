@@ -206,7 +206,7 @@ func TestASetIsKnownWhileSomethingElseIsWrong(t *testing.T) {
 
 func TestMessagesAreBounded(t *testing.T) {
 	for what, text := range map[string]string{
-		"a long message": fmt.Sprintf("Content-Length: %d\r\n\r\n", MaxMessage+1),
+		"a long message": fmt.Sprintf("Content-Length: %d\r\n\r\n", maxMessage+1),
 		"no length":      "A: 1\r\n\r\n{}",
 		"no number":      "Content-Length: -1\r\n\r\n{}",
 		"a long header":  strings.Repeat("A: 1\r\n", 1000) + "Content-Length: 2\r\n\r\n{}",

@@ -13,7 +13,7 @@ import (
 
 // Bounds on what an editor may send.
 const (
-	MaxMessage   = 32 << 20 // bytes
+	maxMessage   = 32 << 20 // bytes
 	maxHeader    = 4 << 10
 	maxDocuments = 64
 	maxText      = 64 << 20 // bytes of all documents together
@@ -44,9 +44,9 @@ func (s *stream) ReadObject(v any) error {
 		}
 		if ok && strings.EqualFold(name, "Content-Length") {
 			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 31)
-			if err != nil || n > MaxMessage {
+			if err != nil || n > maxMessage {
 				return fmt.Errorf("a message of %q bytes; at most %d are read",
-					strings.TrimSpace(value), MaxMessage)
+					strings.TrimSpace(value), maxMessage)
 			}
 			length = int(n)
 		}

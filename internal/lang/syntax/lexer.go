@@ -15,7 +15,7 @@ const (
 	MaxSource     = 64 << 20 // bytes of a policy file
 	MaxLine       = 1 << 20  // bytes of one line
 	MaxStatements = 1 << 18
-	MaxParts      = 1 << 22 // statements, terms, elements, steps and comments together
+	maxParts      = 1 << 22 // statements, terms, elements, steps and comments together
 )
 
 type kind uint8

@@ -71,7 +71,7 @@ type parser struct {
 	file     *ast.File
 	errs     *diag.Collector
 	setName  string // of the set statement that is being parsed, once it was read
-	parts    int    // of MaxParts
+	parts    int    // of maxParts
 	template bool   // values of packets may vary
 	slashes  bool   // expressions between slashes may stand here
 	stopped  bool   // the policy is too large; the rest of it is not read
@@ -88,9 +88,9 @@ type parser struct {
 
 // part counts one more part of the tree. Beyond the bound it says so, and the source ends there.
 func (p *parser) part() {
-	if p.parts++; p.parts > MaxParts && !p.stopped {
+	if p.parts++; p.parts > maxParts && !p.stopped {
 		p.stop(p.lx.pos(), "put prefixes into a set file and use file(\"...\").",
-			"the policy has more than %d statements, terms, elements and comments", MaxParts)
+			"the policy has more than %d statements, terms, elements and comments", maxParts)
 	}
 }
 

@@ -12,8 +12,8 @@ const AllValues = ""
 // walkModes are the words for the order of values.
 const walkModes = "counting random permuted"
 
-// MaxPackets is how many packets a template may have.
-const MaxPackets = 1024
+// maxPackets is how many packets a template may have.
+const maxPackets = 1024
 
 // Packets is one parsed template: packets in the words of `test` statements, one a line, whose
 // values may vary.
@@ -51,9 +51,9 @@ func ParsePackets(name string, src []byte) (*Packets, diag.Diagnostics) {
 		if p.tok.kind == tEOF {
 			break
 		}
-		if len(t.List) == MaxPackets {
+		if len(t.List) == maxPackets {
 			p.stop(p.tok.pos, "ranges and lists make many packets of one line.",
-				"a template has at most %d packets", MaxPackets)
+				"a template has at most %d packets", maxPackets)
 			break
 		}
 		p.part()

@@ -17,7 +17,7 @@ const (
 	Info      = 0x54
 	Player    = 0x55
 	Rules     = 0x56
-	Challenge = 0x41
+	challenge = 0x41
 )
 
 const (
@@ -66,13 +66,13 @@ func Query(of byte, number ...uint32) []byte {
 
 // Answer returns the answer that gives a number.
 func Answer(number uint32) []byte {
-	return binary.LittleEndian.AppendUint32(append(slices.Clone(whole), Challenge), number)
+	return binary.LittleEndian.AppendUint32(append(slices.Clone(whole), challenge), number)
 }
 
 // Number returns the number that an answer gives; false of any other payload.
 func Number(payload []byte) (number uint32, ok bool) {
 	if len(payload) != headBytes+numberBytes || !bytes.HasPrefix(payload, whole) ||
-		payload[4] != Challenge {
+		payload[4] != challenge {
 		return 0, false
 	}
 	return binary.LittleEndian.Uint32(payload[headBytes:]), true

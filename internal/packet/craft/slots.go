@@ -8,9 +8,9 @@ import (
 	"levee/internal/packet"
 )
 
-// Variants is how many packets are made of one rule's terms before giving up: another rule may
+// variants is how many packets are made of one rule's terms before giving up: another rule may
 // stand in the way of some of them.
-const Variants = 64
+const variants = 64
 
 // minRun is the shortest frame that the kernel runs a program on.
 const minRun = 14
@@ -36,7 +36,7 @@ func (s *Search) ForSlots() ([][]byte, error) {
 	rules := slices.Concat(s.Policy.Protect, s.Policy.Rules)
 	for i := 0; i < len(rules); i += s.Every {
 		slot := s.Policy.ProtectSlot(i)
-		for v := 0; v < Variants && f.frames[slot] == nil; v++ {
+		for v := 0; v < variants && f.frames[slot] == nil; v++ {
 			if err := s.Next(i, len(rules)); err != nil {
 				return nil, err
 			}

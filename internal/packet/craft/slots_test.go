@@ -125,7 +125,7 @@ func TestASearchLooksAtASample(t *testing.T) {
 		}
 		return nil
 	}}
-	if _, err := s.ForSlots(); err != stop || seen > 6*Variants {
+	if _, err := s.ForSlots(); err != stop || seen > 6*variants {
 		t.Errorf("%d packets judged, %v", seen, err)
 	}
 }

@@ -139,11 +139,11 @@ func Truncated(query []byte) []byte {
 	out[2], out[3], out[5] = qr|tc|query[2]&rd, query[3]&cd, 1
 	if Read(query, false).EDNS {
 		out[11] = 1
-		out = append(out, 0, 0, typeOPT, AnswerSize>>8, AnswerSize&0xff, 0, 0,
+		out = append(out, 0, 0, typeOPT, answerSize>>8, answerSize&0xff, 0, 0,
 			query[end+7]&ok, 0, 0, 0)
 	}
 	return out
 }
 
-// AnswerSize is what such answers say of themselves by EDNS (DNS Flag Day 2020).
-const AnswerSize = 1232
+// answerSize is what such answers say of themselves by EDNS (DNS Flag Day 2020).
+const answerSize = 1232
