@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/lang/ast"
 	"levee/internal/lang/dnsname"
+	"levee/internal/lang/eve"
 	"levee/internal/lang/policy"
 )
 
@@ -32,6 +33,7 @@ type node struct {
 	kids  []*node
 	field int // -1: none
 	below []int
+	list  bool // of objects, whose members are all values of fields
 }
 
 type value struct {
@@ -62,18 +64,12 @@ func newObjects(s *policy.Source, feeds feeds) *objects {
 		i := len(m.values)
 		index[name] = i
 		m.values = append(m.values, nil)
-		at := m.root
-		for part := range strings.SplitSeq(name, ".") {
-			at.below = append(at.below, i)
-			k := slices.Index(at.names, part)
-			if k < 0 {
-				k = len(at.names)
-				at.names = append(at.names, part)
-				at.kids = append(at.kids, &node{field: -1})
+		m.way(name, i)
+		if f, ok := eve.Named(name); ok && s.Format == policy.EVE {
+			for _, also := range f.Also {
+				m.way(also, i)
 			}
-			at = at.kids[k]
 		}
-		at.field = i
 		return i
 	}
 	for _, c := range s.Where {
@@ -103,6 +99,23 @@ func newObjects(s *policy.Source, feeds feeds) *objects {
 		m.times = append(m.times, field(name))
 	}
 	return m
+}
+
+// way has the values at a path be those of a field.
+func (m *objects) way(path string, field int) {
+	at := m.root
+	for part := range strings.SplitSeq(path, ".") {
+		name, list := strings.CutSuffix(part, "[]")
+		at.below = append(at.below, field)
+		k := slices.Index(at.names, name)
+		if k < 0 {
+			k = len(at.names)
+			at.names = append(at.names, name)
+			at.kids = append(at.kids, &node{field: -1, list: list})
+		}
+		at = at.kids[k]
+	}
+	at.field = field
 }
 
 // Trouble is about lists.

@@ -36,7 +36,7 @@ func (s *scanner) object(n *node, depth int) bool {
 	if depth > maxDepth || !s.is('{') {
 		return false
 	}
-	if n != nil && n != s.m.root {
+	if n != nil && n != s.m.root && !n.list {
 		s.forget(n)
 	}
 	if s.blank(); s.is('}') {
@@ -81,7 +81,9 @@ func (s *scanner) kid(n *node, key value) *node {
 	}
 	for i, k := range n.names {
 		if k == string(name) {
-			s.forget(n.kids[i])
+			if !n.list && !n.kids[i].list {
+				s.forget(n.kids[i])
+			}
 			return n.kids[i]
 		}
 	}
@@ -125,7 +127,7 @@ func (s *scanner) store(n *node, v value) {
 }
 
 // array reads a list, whose texts and numbers are all values of the field. Objects in a list belong
-// to no field.
+// to no field, unless n is a list of objects.
 func (s *scanner) array(n *node, depth int) bool {
 	if depth > maxDepth {
 		return false
@@ -137,7 +139,11 @@ func (s *scanner) array(n *node, depth int) bool {
 	for {
 		s.blank()
 		if s.at < len(s.b) && (s.b[s.at] == '{' || s.b[s.at] == '[') {
-			if !s.value(nil, depth) {
+			of := n
+			if n == nil || !n.list || s.b[s.at] == '[' {
+				of = nil
+			}
+			if !s.value(of, depth) {
 				return false
 			}
 		} else if !s.value(n, depth) {

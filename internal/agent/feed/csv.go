@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/listform"
+	"levee/internal/lang/literal"
 )
 
 var csvColumn = format{form: listform.Column, read: readColumn}
@@ -38,7 +39,13 @@ func readColumn(in *reader, r io.Reader) error {
 			}
 			continue
 		}
-		if err := in.entry(strings.TrimSpace(row[column-1]), line, first); err != nil {
+		text := strings.TrimSpace(row[column-1])
+		if column < len(row) { // a table of ranges has their ends beside each other
+			if entry, ok := literal.RangeOf(text, strings.TrimSpace(row[column])); ok {
+				text = entry
+			}
+		}
+		if err := in.entry(text, line, first); err != nil {
 			return err
 		}
 	}

@@ -74,6 +74,35 @@ func TestFormats(t *testing.T) {
 			"[192.0.2.1/32 192.0.2.2/32 192.0.2.3/32 192.0.2.4/32] 0 0"},
 		{"an address behind other words", of(nil), "192.0.2.1 seen 2026-11-28 at 198.51.100.1\n",
 			"[192.0.2.1/32] 1 0"},
+		{"ranges that are no prefix, as DB-IP's", of(nil), "1.0.1.0,1.0.3.255,CN\n" +
+			"192.0.2.0,192.0.2.255,US\n", "[1.0.1.0/24 1.0.2.0/23 192.0.2.0/24] 0 0"},
+		{"what may be a range or two addresses", of(nil), strings.Repeat("192.0.2.1\n", 19) +
+			"192.0.2.4 192.0.2.9 US\n", "[192.0.2.1/32] 1 0"},
+		{"lists for P2P", of(nil), "# list\nSome Org, Ltd:198.51.100.0-198.51.100.255\n" +
+			"Other:192.0.2.0-192.0.2.1\n", "[192.0.2.0/31 198.51.100.0/24] 0 0"},
+		{"eMule's", of(nil), strings.Repeat("192.000.002.000 - 192.000.002.003 , 000 , Bogus\n",
+			19) + "198.051.100.000 - 198.051.100.255 , 200 , may pass\n", "[192.0.2.0/30] 1 0"},
+		{"a mask behind a slash", of(nil), "198.51.100.0/255.255.255.0\n",
+			"[198.51.100.0/24] 0 0"},
+		{"MaxMind's", of(func(f *policy.Feed) { f.Form, f.Value = listform.Column, "1" }),
+			"network,geoname_id\n192.0.2.0/25,1\n2001:db8::/32,2\n",
+			"[192.0.2.0/25 2001:db8::/32] 0 0"},
+		{"a table of ranges", of(func(f *policy.Feed) { f.Form, f.Value = listform.Column, "1" }),
+			"\"1.0.1.0\",\"1.0.3.255\",\"16777472\"\n\"192.0.2.9\",\"198.51.100.1\",\"x\"\n",
+			"[1.0.1.0/24 1.0.2.0/23 192.0.2.9/32] 0 0"},
+		{"numbers for addresses, as IP2Location's", of(func(f *policy.Feed) {
+			f.Form, f.Value = listform.Column, "1"
+		}), "\"16777216\",\"16777471\",\"AU\"\n\"16777472\",\"16778239\",\"CN\"\n",
+			"no address or prefix"},
+		{"a registry's", of(nil), "ripencc|FR|ipv4|2.0.0.0|1048576|20100712|allocated\n",
+			"1 of 1 entries are no address"},
+		{"of ipset save", of(nil), "create x hash:ip,port family inet\nadd x 192.0.2.1,tcp:80\n",
+			"2 of 2 entries are no address"},
+		{"a set of nft", of(nil), "table inet f {\n\tset s {\n\t\telements = { 192.0.2.1,\n" +
+			"\t\t\t     192.0.2.2 timeout 1h }\n\t}\n}\n", "entries are no address"},
+		{"Tor's exit addresses", of(nil), "ExitNode 0011\nPublished 2026-11-28 01:02:03\n" +
+			"ExitAddress 192.0.2.1 2026-11-28 01:02:03\n", "entries are no address"},
+		{"rules", of(nil), "deny 192.0.2.1;\nALL: 192.0.2.2\n", "entries are no address"},
 		{"mapped", of(nil), "::ffff:192.0.2.1\n::ffff:198.51.100.0/120\n",
 			"[192.0.2.1/32 198.51.100.0/24] 0 0"},
 		{"everything", of(nil), "0.0.0.0/0\n::/0\n192.0.2.1\n64.0.0.0/7\n2000::/3\n",

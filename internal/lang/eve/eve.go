@@ -24,6 +24,7 @@ type Field struct {
 	What   string   // in a few words
 	Values []string // all that Suricata writes, where that is a list; else nil
 	Domain bool     // a text that is a name of the DNS
+	Also   []string // further paths of it, by version; "queries[]" is a list of objects
 }
 
 // Named is the field of a name.
@@ -72,6 +73,8 @@ var table = []Field{
 	{Name: "alert.severity", Type: Number, What: "1 is the most severe"},
 	{Name: "alert.source.ip", Type: Address, What: "source by the signature (target)"},
 	{Name: "alert.target.ip", Type: Address, What: "target by the signature (target)"},
+	{Name: "alert.xff", Type: Address, What: "client behind a proxy, if Suricata is told to " +
+		"believe it"},
 	{Name: "alert.metadata.signature_severity", Type: Text, What: "Major, Critical, ..."},
 	{Name: "alert.metadata.attack_target", Type: Text, What: "Web_Server, ..."},
 	{Name: "alert.metadata.deployment", Type: Text, What: "Perimeter, ..."},
@@ -86,14 +89,17 @@ var table = []Field{
 	{Name: "http.http_refer", Type: Text, What: "where the client comes from, as it says"},
 	{Name: "http.http_method", Type: Text, What: "method"},
 	{Name: "http.protocol", Type: Text, What: "HTTP/1.1, ..."},
+	{Name: "http.http_content_type", Type: Text, What: "type of what was answered"},
 	{Name: "http.status", Type: Number, What: "status of the answer"},
 	{Name: "http.length", Type: Number, What: "bytes of the body"},
 	{Name: "http.xff", Type: Address, What: "client behind a proxy, if Suricata is told to " +
 		"believe it"},
 	{Name: "dns.type", Type: Text, Values: []string{"query", "answer", "request", "response"},
 		What: "query or answer"},
-	{Name: "dns.rrname", Type: Text, Domain: true, What: "name"},
-	{Name: "dns.rrtype", Type: Text, What: "A, AAAA, TXT, ..."},
+	{Name: "dns.rrname", Type: Text, Domain: true, What: "name",
+		Also: []string{"dns.queries[].rrname", "dns.query[].rrname"}}, // of Suricata 8, of alerts
+	{Name: "dns.rrtype", Type: Text, What: "A, AAAA, TXT, ...",
+		Also: []string{"dns.queries[].rrtype", "dns.query[].rrtype"}},
 	{Name: "dns.rcode", Type: Text, What: "NOERROR, NXDOMAIN, ..."},
 	{Name: "tls.sni", Type: Text, Domain: true, What: "name that was asked for"},
 	{Name: "tls.version", Type: Text, What: "version"},
@@ -114,6 +120,28 @@ var table = []Field{
 	{Name: "ssh.client.hassh.hash", Type: Text, What: "HASSH of the client"},
 	{Name: "ssh.client.hassh.string", Type: Text, What: "what it is the hash of"},
 	{Name: "sip.method", Type: Text, What: "method"},
+	{Name: "smb.command", Type: Text, What: "SMB2_COMMAND_SESSION_SETUP, ..."},
+	{Name: "smb.dialect", Type: Text, What: "version"},
+	{Name: "smb.status", Type: Text, What: "STATUS_LOGON_FAILURE, ..."},
+	{Name: "smb.filename", Type: Text, What: "file"},
+	{Name: "smb.share", Type: Text, What: "share"},
+	{Name: "smb.ntlmssp.user", Type: Text, What: "user"},
+	{Name: "smb.ntlmssp.host", Type: Text, What: "name of the client, as it says"},
+	{Name: "ftp.command", Type: Text, What: "command"},
+	{Name: "ftp.command_data", Type: Text, What: "what stands behind it"},
+	{Name: "ftp.completion_code", Type: Text, What: "530, ..."},
+	{Name: "rdp.cookie", Type: Text, What: "user, as the client says"},
+	{Name: "rdp.client.client_name", Type: Text, What: "name of the client, as it says"},
+	{Name: "rfb.authentication.security_result", Type: Text, What: "OK, FAIL, TOOMANY"},
+	{Name: "krb5.error_code", Type: Text, What: "KDC_ERR_PREAUTH_FAILED, ..."},
+	{Name: "snmp.community", Type: Text, What: "community"},
+	{Name: "mqtt.connect.username", Type: Text, What: "user"},
+	{Name: "mqtt.connect.client_id", Type: Text, What: "client, as it says"},
+	{Name: "tftp.file", Type: Text, What: "file"},
+	{Name: "fileinfo.filename", Type: Text, What: "file that was transferred"},
+	{Name: "fileinfo.md5", Type: Text, What: "its MD5"},
+	{Name: "fileinfo.sha256", Type: Text, What: "its SHA-256"},
+	{Name: "drop.reason", Type: Text, What: "why Suricata dropped a packet: rules, flow drop, ..."},
 	{Name: "smtp.helo", Type: Text, What: "HELO"},
 	{Name: "smtp.mail_from", Type: Text, What: "envelope"},
 	{Name: "smtp.rcpt_to", Type: Text, What: "recipients"},
@@ -121,6 +149,8 @@ var table = []Field{
 	{Name: "anomaly.type", Type: Text, Values: []string{"decode", "stream", "applayer"},
 		What: "decode, stream or applayer"},
 	{Name: "anomaly.event", Type: Text, What: "event"},
+	{Name: "anomaly.layer", Type: Text, What: "who has seen it: proto_parser, proto_detect, ..."},
+	{Name: "anomaly.app_proto", Type: Text, What: "protocol that it is of"},
 	{Name: "mpegts.event", Type: Text, Values: []string{"stream", "discontinuity", "no_signal",
 		"signal", "scrambled", "clear", "damaged", "fragments", "no_room"},
 		What: "of `levee monitor mpegts`"},
@@ -134,6 +164,7 @@ var table = []Field{
 	{Name: "flow.pkts_toclient", Type: Number, What: "packets"},
 	{Name: "flow.bytes_toserver", Type: Number, What: "bytes"},
 	{Name: "flow.bytes_toclient", Type: Number, What: "bytes"},
+	{Name: "flow.age", Type: Number, What: "seconds"},
 	{Name: "flow.state", Type: Text, Values: []string{"new", "established", "closed", "bypassed",
 		"local_bypassed", "capture_bypassed"},
 		What: "new, established, closed"},
@@ -143,11 +174,13 @@ var table = []Field{
 }
 
 // eventTypes are those of the user guide of Suricata 8, and of older ones.
-var eventTypes = []string{"alert", "anomaly", "arp", "bittorrent_dht", "dcerpc", "dhcp", "dnp3",
-	"dns", "doh2", "drop", "engine", "enip", "fileinfo", "flow", "frame", "ftp", "ftp_data", "http",
-	"ike", "ikev2", "krb5", "ldap", "mdns", "metadata", "modbus", "mpegts", "mqtt", "netflow",
-	"nfs", "packetinfo", "pgsql", "pop3", "quic", "rdp", "rfb", "sip", "smb", "smtp", "snmp", "ssh",
-	"stats", "template", "tftp", "tls", "verdict", "websocket"}
+var eventTypes = []string{
+	"alert", "anomaly", "arp", "bittorrent_dht", "dcerpc", "dhcp", "dnp3", "dns", "doh2",
+	"drop", "engine", "enip", "fileinfo", "flow", "frame", "ftp", "ftp_data", "http", "ike",
+	"ikev2", "krb5", "ldap", "llmnr", "mdns", "metadata", "modbus", "mpegts", "mqtt",
+	"netflow", "nfs", "packetinfo", "pgsql", "pop3", "quic", "rdp", "rfb", "sip", "smb",
+	"smtp", "snmp", "ssh", "stats", "template", "tftp", "tls", "verdict", "websocket",
+}
 
 // protocols are as Suricata names them; of others it writes the number.
 var protocols = []string{"TCP", "UDP", "ICMP", "IPv6-ICMP", "SCTP", "GRE", "ESP", "AH", "IP",

@@ -339,7 +339,7 @@ func (f *setFile) parse() {
 		f.report(f.pos(col, col+1), p)
 		return
 	}
-	if end < len(word) && !ok && f.list(string(word), col) {
+	if (end < len(word) || ofLists(entry)) && !ok && f.list(string(word), col) {
 		return
 	}
 	if end < len(word) && !ok {

@@ -31,13 +31,30 @@ func ListWords(line string) []string {
 }
 
 // ListEntries are the entries of a line of words, and the words from the first on that is none. An
-// entry is a word for which is holds, or several: FIRST - LAST, NETWORK MASK, or FIRST LAST that
-// are the ends of a prefix of four addresses or more, with its length behind them or without, as in
-// the lists of DShield.
+// entry is a word for which is holds, or one of these:
+//
+//   - FIRST - LAST, also with zeros in front of each number and a level of three digits behind, as
+//     eMule's ipfilter.dat has them; from level 128 on the range may pass, and is no entry;
+//   - WORDS:FIRST-LAST as the whole line, of lists for P2P;
+//   - NETWORK MASK, and NETWORK/MASK;
+//   - FIRST LAST that are the ends of a prefix of four addresses or more, with its length behind
+//     them or without, as in the lists of DShield, or of whole /24 or /64 in a row.
+//
+// Two addresses in front of other columns, of which the second is the larger one, may be the ends
+// of a range or two entries: they are one entry that nobody can read.
 func ListEntries(words []string, is func(string) bool) (entries, rest []string) {
+	if entry, ok := ofP2P(words); ok {
+		return []string{entry}, nil
+	}
+	line := words
 	for len(words) > 0 {
 		if len(words) >= 3 && words[1] == "-" {
-			entries, words = append(entries, words[0]+"-"+words[2]), words[3:]
+			entry := withoutZeros(words[0]) + "-" + withoutZeros(words[2])
+			words = words[3:]
+			if len(words) > 0 && mayPass(words[0]) {
+				entry += " " + words[0]
+			}
+			entries = append(entries, entry)
 			continue
 		}
 		if len(words) >= 2 {
@@ -52,6 +69,18 @@ func ListEntries(words []string, is func(string) bool) (entries, rest []string) 
 				}
 				continue
 			}
+			if wholeBlocks(words[0], words[1]) {
+				entries, words = append(entries, words[0]+"-"+words[1]), words[2:]
+				continue
+			}
+			if len(line) > 2 && len(words) == len(line) && inOrder(words[0], words[1]) &&
+				!is(words[2]) {
+				return []string{words[0] + " " + words[1]}, nil
+			}
+		}
+		if p, ok := slashMask(words[0]); ok {
+			entries, words = append(entries, p), words[1:]
+			continue
 		}
 		if !is(words[0]) {
 			return entries, words
@@ -59,6 +88,89 @@ func ListEntries(words []string, is func(string) bool) (entries, rest []string) 
 		entries, words = append(entries, words[0]), words[1:]
 	}
 	return entries, nil
+}
+
+// ofLists tells of a word whether it is an entry that lists alone have.
+func ofLists(word string) bool {
+	_, mask := slashMask(word)
+	_, p2p := ofP2P([]string{word})
+	return mask || p2p
+}
+
+// ofP2P is the range of a line of words that describe it, a colon, and the range.
+func ofP2P(words []string) (entry string, ok bool) {
+	if len(words) == 0 {
+		return "", false
+	}
+	last := words[len(words)-1]
+	text := last[strings.LastIndexByte(last, ':')+1:]
+	first, end, ok := strings.Cut(text, "-")
+	a, err := netip.ParseAddr(first)
+	b, bad := netip.ParseAddr(end)
+	return text, ok && len(text) < len(last) && err == nil && bad == nil && a.Is4() && b.Is4()
+}
+
+// withoutZeros is 1.2.3.0 of 001.002.003.000, and any other text as it is.
+func withoutZeros(text string) string {
+	parts := strings.Split(text, ".")
+	for i, p := range parts {
+		if len(parts) != 4 || len(p) != 3 || !AllDigits(p) {
+			return text
+		}
+		parts[i] = strings.TrimLeft(p[:2], "0") + p[2:]
+	}
+	return strings.Join(parts, ".")
+}
+
+// mayPass tells of the level of a range in ipfilter.dat whether it may pass.
+func mayPass(level string) bool {
+	n, err := strconv.Atoi(level)
+	return err == nil && len(level) == 3 && n > 127
+}
+
+// inOrder tells of two addresses whether the second is the larger one.
+func inOrder(first, last string) bool {
+	a, err := netip.ParseAddr(first)
+	b, bad := netip.ParseAddr(last)
+	return err == nil && bad == nil && a.BitLen() == b.BitLen() && a.Less(b)
+}
+
+// wholeBlocks tells of two addresses whether they are the ends of one or more /24, or /64.
+func wholeBlocks(first, last string) bool {
+	if !inOrder(first, last) {
+		return false
+	}
+	a, b := netip.MustParseAddr(first), netip.MustParseAddr(last)
+	n := 1
+	if a.Is6() {
+		n = 8
+	}
+	for _, c := range a.AsSlice()[a.BitLen()/8-n:] {
+		if c != 0 {
+			return false
+		}
+	}
+	for _, c := range b.AsSlice()[b.BitLen()/8-n:] {
+		if c != 0xff {
+			return false
+		}
+	}
+	return true
+}
+
+// RangeOf is the range of which two addresses that stand beside each other in a table are the ends,
+// if they are those of whole /24 or /64.
+func RangeOf(first, last string) (entry string, ok bool) {
+	return first + "-" + last, wholeBlocks(first, last)
+}
+
+// slashMask is the prefix of NETWORK/MASK.
+func slashMask(text string) (string, bool) {
+	network, mask, ok := strings.Cut(text, "/")
+	if !ok || !strings.Contains(mask, ".") {
+		return "", false
+	}
+	return maskedPrefix(network, mask)
 }
 
 // maskedPrefix is the prefix of an IPv4 network and its mask, such as 203.0.113.0 255.255.255.0.

@@ -20,12 +20,14 @@ type Header struct {
 //     priority and the host, with the time in the old form, in that of RFC 3339, or with the year
 //     behind it (OpenWrt), and with the facility before the program (BusyBox, OpenWrt);
 //   - files of Dovecot's own, whose lines begin with a time and one of its services;
-//   - lines of web servers, which are a message as a whole, with one of their times.
+//   - lines of web servers and of other files that programs write themselves, which are a message
+//     as a whole, with one of their times.
 //
 // A line of another shape is a message as a whole. now gives the year and the time zone that old
 // forms lack.
 func Split(line []byte, now time.Time) (h Header, message []byte) {
 	h.Times = 1
+	line = bytes.TrimSuffix(line, []byte("\r"))
 	rest := line
 	if n := bytes.IndexByte(rest, '>'); len(rest) > 2 && rest[0] == '<' && n > 1 && n < 5 &&
 		digits(rest[1:n]) {
@@ -42,10 +44,13 @@ func Split(line []byte, now time.Time) (h Header, message []byte) {
 		if h.Time, message = apacheTime(line, now); message == nil {
 			h.Time, message = webTime(line, now), line
 		}
+		if h.Time.IsZero() {
+			h.Time = ownTime(line, now)
+		}
 		return h, message
 	}
 	h.Time = t
-	tag, message, ok := cutTag(behind)
+	tag, message, ok := cutTag(behind, rest[3] == ' ')
 	if !ok {
 		return h, line
 	}
@@ -71,21 +76,42 @@ func withoutID(message []byte) []byte {
 	return rest
 }
 
-// cutTag steps over the host and the facility, where they are there, and cuts off the program.
-func cutTag(b []byte) (tag, message []byte, ok bool) {
-	for range 3 { // host, facility, program
+// cutTag steps over the host and the facility, where they are there, and cuts off the program. A
+// colon ends it. ProFTPD's has none behind its number in brackets, and SOGo's a blank before it.
+// metalog, whose lines begin with old times, has the program in brackets and no host.
+func cutTag(b []byte, old bool) (tag, message []byte, ok bool) {
+	var before []byte
+	for i := range 4 { // host, facility, program, [number]
 		tag, b, ok = bytes.Cut(b, []byte(" "))
 		if !ok || len(tag) == 0 || bytes.IndexByte(tag, '"') >= 0 {
 			return nil, nil, false
 		}
-		if program, ok := bytes.CutSuffix(tag, []byte(":")); ok {
+		program, colon := bytes.CutSuffix(tag, []byte(":"))
+		switch {
+		case i == 0 && old && inBrackets(program) && !isNumber(program):
 			return program, b, true
-		}
-		if tag[0] == '[' && tag[len(tag)-1] == ']' { // metalog has no colon behind
+		case colon && i > 0 && isNumber(program) && before[0] != '[':
+			return before, b, true
+		case tag[0] == '[' || i == 3:
+		case colon:
+			return program, b, true
+		case withNumber(tag):
 			return tag, b, true
 		}
+		before = tag
 	}
 	return nil, nil, false
+}
+
+func inBrackets(b []byte) bool { return len(b) > 2 && b[0] == '[' && b[len(b)-1] == ']' }
+
+// isNumber tells of [811].
+func isNumber(b []byte) bool { return inBrackets(b) && digits(b[1:len(b)-1]) }
+
+// withNumber tells of sshd[811].
+func withNumber(b []byte) bool {
+	at := bytes.IndexByte(b, '[')
+	return at > 0 && isNumber(b[at:])
 }
 
 // name is the program that a tag such as sshd[811], [sshd] or auth-worker(bob,192.0.2.9)<7> names.
@@ -196,44 +222,118 @@ func stamp(b []byte, now time.Time) (t time.Time, behind []byte) {
 	return t, nil
 }
 
-// oldStamp reads the time of RFC 3164. Some write days without their padding.
+// oldStamp reads the time of RFC 3164. Some write days without their padding, the year behind the
+// day, or a fraction of a second.
 func oldStamp(b []byte, now time.Time) (t time.Time, behind []byte) {
-	const old, short = "Jan _2 15:04:05", "Jan 2 15:04:05"
-	form := old
-	if b[4] != ' ' && b[5] == ' ' {
-		form = short
+	for _, form := range []string{"Jan _2 15:04:05", "Jan 2 15:04:05", "Jan _2 2006 15:04:05"} {
+		if len(b) <= len(form) || b[len(form)] != ' ' && b[len(form)] != '.' {
+			continue
+		}
+		t, err := time.ParseInLocation(form, string(b[:len(form)]), now.Location())
+		if err != nil {
+			continue
+		}
+		rest := b[len(form):]
+		if rest[0] == '.' {
+			fraction := bytes.IndexByte(rest, ' ')
+			if fraction < 2 || !digits(rest[1:fraction]) {
+				continue
+			}
+			rest = rest[fraction:]
+		}
+		if t.Year() == 0 {
+			t = withYear(t, now)
+		}
+		return t, rest[1:]
 	}
-	if len(b) <= len(form) || b[len(form)] != ' ' {
-		return t, nil
-	}
-	t, err := time.ParseInLocation(form, string(b[:len(form)]), now.Location())
-	if err != nil {
-		return t, nil
-	}
+	return t, nil
+}
+
+// withYear is a time that was read without its year.
+func withYear(t, now time.Time) time.Time {
 	t = time.Date(now.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0,
 		now.Location())
 	if t.After(now.Add(48 * time.Hour)) { // of December, read in January
 		t = t.AddDate(-1, 0, 0)
 	}
-	return t, b[len(form)+1:]
+	return t
 }
 
-// isoStamp reads a time of RFC 3339, or one with a blank between day and hour.
+// isoStamp reads a time of RFC 3339, or one with a blank between day and hour, or without a zone. A
+// zone may stand behind another blank.
 func isoStamp(b []byte, now time.Time) (t time.Time, behind []byte) {
-	const spaced = "2006-01-02 15:04:05"
-	if len(b) > len(spaced) && b[10] == ' ' && b[len(spaced)] == ' ' {
-		t, err := time.ParseInLocation(spaced, string(b[:len(spaced)]), now.Location())
-		if err != nil {
-			return t, nil
-		}
-		return t, b[len(spaced)+1:]
+	const short = len("2006-01-02 15:04:05")
+	if len(b) <= short {
+		return t, nil
 	}
-	if at := bytes.IndexByte(b, ' '); at >= 20 && at <= 35 && b[10] == 'T' {
-		if t, err := time.Parse(time.RFC3339Nano, string(b[:at])); err == nil {
-			return t, b[at+1:]
+	end := bytes.IndexByte(b[short:], ' ')
+	if end += short; end < short || end > 35 {
+		return t, nil
+	}
+	stamp, rest := string(b[:end]), b[end+1:]
+	if b[10] == 'T' {
+		for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05",
+			"2006-01-02T15:04:05-0700"} { // of journalctl
+			if t, err := time.ParseInLocation(form, stamp, now.Location()); err == nil {
+				return t, rest
+			}
+		}
+		return t, nil
+	}
+	form := "2006-01-02 15:04:05" // a fraction of a second may be there
+	if b[11] == ' ' {             // of MariaDB, before ten o'clock
+		form = "2006-01-02  15:04:05"
+	}
+	if zone, behind, ok := bytes.Cut(rest, []byte(" ")); ok {
+		for _, z := range []string{"-0700", "-07:00", "MST"} {
+			if t, err := time.Parse(form+" "+z, stamp+" "+string(zone)); err == nil &&
+				(z != "MST" || string(zone) == "UTC") {
+				return t, behind
+			}
+		}
+	}
+	for _, form := range []string{form, form + "Z07:00"} {
+		if t, err := time.ParseInLocation(form, stamp, now.Location()); err == nil {
+			return t, rest
 		}
 	}
 	return t, nil
+}
+
+// ownTimes are further times at the beginning of lines that programs write to files of their own,
+// without brackets around them. All may have a fraction of a second.
+var ownTimes = []string{
+	"2006-01-02 15:04:05",        // Asterisk, ZNC, Vaultwarden
+	"2006-01-02 15:04:05 -07:00", // Jellyfin
+	"02-Jan-2006 15:04:05 -0700", // Roundcube
+	"02-Jan-2006 15:04:05",       // BIND, without brackets
+	"Jan _2 15:04:05",            // Asterisk
+	"20060102-15:04:05",          // xrdp
+}
+
+// ownTime reads one of them.
+func ownTime(line []byte, now time.Time) time.Time {
+	stamp := line[:min(len(line), 40)]
+	if bytes.HasPrefix(stamp, []byte("[")) {
+		stamp, _, _ = bytes.Cut(stamp[1:], []byte("]"))
+	} else if day, behind, ok := bytes.Cut(stamp, []byte(" ")); ok {
+		clock, _, _ := bytes.Cut(behind, []byte(" "))
+		stamp = stamp[:len(day)+1+len(clock)]
+	}
+	if len(stamp) < len("Jan _2 15:04:05") {
+		return time.Time{}
+	}
+	for _, form := range ownTimes {
+		t, err := time.ParseInLocation(form, string(stamp), now.Location())
+		if err != nil {
+			continue
+		}
+		if t.Year() == 0 {
+			return withYear(t, now)
+		}
+		return t
+	}
+	return time.Time{}
 }
 
 // taiStamp reads a TAI64N label, as multilog and s6 write it: https://cr.yp.to/libtai/tai64.html.

@@ -1,6 +1,9 @@
 package logline
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind is a row of the library: the messages by which a program tells of one kind of attempt.
 type Kind struct {
@@ -54,7 +57,7 @@ const (
 // The messages are those of the sources of each program, and of runs of it. What a client chooses
 // is <text>, or <quoted> where the server writes quotes in it otherwise. No second <text> stands
 // where a client could hide by writing an address.
-var library = []Kind{
+var library = slices.Concat([]Kind{
 	{Name: "sshd-failed", Programs: sshd,
 		What: "a password was wrong (OpenSSH); where PAM asks, one may count twice",
 		Patterns: []string{
@@ -68,7 +71,8 @@ var library = []Kind{
 				"client user <text>"),
 			ofSSH("PAM: <A|a>uthentication <failure|error> for <text> from <addr><| via <word>>< " +
 				"|>"),
-			ofSSH("PAM: User not known to the underlying authentication module for <text> from " +
+			ofSSH("PAM: <User not known to the underlying authentication module|Permission " +
+				"denied|Have exhausted maximum number of retries for service> for <text> from " +
 				"<addr>< |>"),
 		}},
 	{Name: "sshd-invalid", Programs: sshd,
@@ -108,6 +112,9 @@ var library = []Kind{
 			ofSSH("Bad protocol version identification '<text>' from " + addr),
 			ofSSH("banner exchange: Connection from <addr> port <number>: <text>"),
 			ofSSH("Unable to negotiate with " + addr + ": <text>"),
+			ofSSH("Magic value check failed (<number>) on obfuscated handshake from <addr> port " +
+				"<number>"), // of a patched sshd
+			ofSSH("Protocol major versions differ for <addr> port <number>: <text>"),
 			ofSSH("kex_exchange_identification: banner line contains invalid characters from " +
 				"<addr>"),
 			ofSSH("ssh_dispatch_run_fatal: Connection from <addr> port <number>: <text>"),
@@ -163,9 +170,13 @@ var library = []Kind{
 			nginxError("limiting connections by zone <quote><word><quote>"),
 		}},
 	{Name: "nginx-probe",
-		What: "what is no client of TLS, or asks for a file that is not there, in the error log",
+		What: "what is no client of TLS or HTTP, or asks for a file that is not there or " +
+			"forbidden, in the error log",
 		Patterns: []string{
 			nginxError("SSL_do_handshake() failed (<text>) while SSL handshaking"),
+			nginxError("client sent <plain HTTP request to HTTPS port|invalid method|invalid " +
+				"request|invalid host header> while <text>"),
+			nginxError("access forbidden by rule"),
 			nginxError("<open() |><quote><text><quote> <failed|is not found> (2: No such file or " +
 				"directory)"),
 		}},
@@ -179,11 +190,14 @@ var library = []Kind{
 			"Digest: user <text>: password mismatch: <text>",
 			"<|Digest: ><invalid <qop|nonce>|unknown algorithm|realm mismatch - got> <text>")},
 	{Name: "apache-probe",
-		What: "a file, a script or a host that is not there was asked for, in the error log " +
-			"(Apache)",
+		What: "a file, a script or a host that is not there was asked for, or no HTTP was " +
+			"spoken, in the error log (Apache)",
 		Patterns: apacheError("File does not exist: <text>",
 			"script <'<text>' |>not found or unable to stat<text>",
 			"Got error 'Primary script unknown<text>",
+			"Invalid <method|URI> in request <text>",
+			"request failed: <URI too long|erroneous characters after protocol string|invalid "+
+				"characters in URI><text>",
 			"<Hostname <text> provided|No hostname was provided> via SNI<text>")},
 	{Name: "lighttpd-auth",
 		What: "a password was wrong, in the error log (lighttpd)",
@@ -226,7 +240,8 @@ var library = []Kind{
 			"<|<word>: >too many errors after <word> from " + client,
 			"<|<word>: >improper command pipelining after <word> from " + client + "<|:<text>>",
 			"<|<word>: >non-SMTP command from " + client + ": <text>",
-			"disconnect from " + client + " <helo|ehlo>=<number> auth=0/<number> <text>",
+			"disconnect from " + client + " <helo|ehlo>=<number><| starttls=<number>> " +
+				"auth=0/<number> <text>",
 			"PREGREET <number> after <word> from [<addr>]:<number>: <text>",
 			"COMMAND <TIME|COUNT|LENGTH|PIPELINING> LIMIT from [<addr>]:<number> after <word>",
 			"<BARE NEWLINE|NON-SMTP COMMAND|COMMAND PIPELINING> from [<addr>]:<number> after " +
@@ -263,7 +278,7 @@ var library = []Kind{
 				"SASL " +
 				"auth|auth aborted by client|disconnected during TLS handshake>"),
 		}},
-}
+}, mailKinds, fileKinds, webKinds)
 
 // ofSSH is a message of sshd. How grave it is may stand before it, and behind it that the process
 // has few rights yet.
@@ -282,12 +297,13 @@ func nginxError(message string) string {
 }
 
 // apacheError are messages about a client in Apache's error log, without the time: of 2.2, and of
-// 2.4, which tells the port.
+// 2.4, which mostly tells the port, and calls a client of HTTP/2 a remote.
 func apacheError(messages ...string) (out []string) {
+	const since24 = "[<word>] [pid <number><|:tid <number>>] [<client|remote> "
 	for _, m := range messages {
 		out = append(out, "[<word>] [client <addr>] "+m,
-			"[<word>] [pid <number><|:tid <number>>] [client <|[><addr><|]>:<number>] "+
-				"<|AH<number>: >"+m)
+			since24+"<|[><addr><|]>:<number>] <|AH<number>: >"+m,
+			since24+"<addr4>] <|AH<number>: >"+m)
 	}
 	return out
 }

@@ -143,7 +143,7 @@ func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 		return netip.Addr{}, Other
 	}
 	var found netip.Addr
-	work := 0
+	work, where := 0, 0
 	for at := 0; ; {
 		from, to := addressIn(message, at)
 		if from < 0 {
@@ -165,15 +165,71 @@ func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 				if a = a.Unmap(); !p.last && found.IsValid() && found != a {
 					return netip.Addr{}, Ambiguous
 				}
-				found = a
+				found, where = a, from
 			}
 		}
 	}
-	if !found.IsValid() {
+	switch {
+	case !found.IsValid():
 		return found, Other
+	case p.named(message, where, &work):
+		return netip.Addr{}, Ambiguous
 	}
 	return found, Matched
 }
+
+// named tells whether the message can also be read so that at <addr> stands the name of a host, an
+// address in a form that is none here, or nothing: then the address that was found at where may be
+// what a client has written. Of <last-addr> only what stands behind counts.
+func (p *Pattern) named(message []byte, where int, work *int) bool {
+	at := 0
+	if p.last {
+		at = where
+	}
+	for ; at <= len(message); at++ {
+		inside := at > 0 && inName(message[at-1]) && len(p.left) == 0
+		if at == where || inside || !bytes.HasSuffix(message[:at], p.left) {
+			continue
+		}
+		for _, to := range p.nameEnds(message, at) {
+			if *work += len(message); *work > maxWork {
+				return true
+			}
+			if p.before.Match(message[:at]) && p.after.Match(message[to:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// nameEnds are where a name that begins at from may end: a port or the end of a clause may stand
+// behind it. What is an address was judged as one.
+func (p *Pattern) nameEnds(message []byte, from int) (out []int) {
+	to := from
+	for to < len(message) && inName(message[to]) {
+		to++
+	}
+	add := func(to int) {
+		a, err := netip.ParseAddr(strings.TrimPrefix(string(message[from:to]), "IPv6:"))
+		if err != nil || a.Zone() != "" {
+			out = append(out, to)
+		}
+	}
+	add(from)
+	for i := from; i < to; i++ {
+		if message[i] == ':' || message[i] == '.' && i == to-1 {
+			add(i)
+		}
+	}
+	if to > from {
+		add(to)
+	}
+	return out
+}
+
+// inName tells of a byte whether names of hosts, and addresses with a zone, have it.
+func inName(c byte) bool { return isWord(c) || c == '.' || c == ':' || c == '%' }
 
 // Patterns are those of one source.
 type Patterns []*Pattern
@@ -214,6 +270,9 @@ func addressIn(b []byte, at int) (from, to int) {
 		}
 		if dots < 3 && colons < 2 {
 			continue
+		}
+		if bytes.HasSuffix(b[:from], []byte("IPv")) && bytes.HasPrefix(b[from:], []byte("6:")) {
+			from += len("6:") // IPv6:2001:db8::1 of mail servers (RFC 5321, 4.1.3)
 		}
 		if from > 0 && isWord(b[from-1]) {
 			continue

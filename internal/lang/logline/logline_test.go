@@ -478,6 +478,8 @@ func TestWhatStandsBehindAnAddressSaysWhereItEnds(t *testing.T) {
 		{"client <addr><|:<number>>]", "client 2001:db8::1:51390]", "2001:db8::1"},
 		{"client <addr><|:<number>>]", "client 2001:db8::1:443]", "ambiguous"},
 		{"client <addr4>]", "client 192.0.2.1]", "192.0.2.1"},
+		{"client <addr>. <text>", "client 192.0.2.1. It", "192.0.2.1"},
+		{"client <addr>. <text>", "client 2001:db8::1. It", "2001:db8::1"},
 		{"client <addr4>]", "client 2001:db8::1]", "other"},
 		{"<text> from <addr><|, <text>>", "a from 192.0.2.1, b from 192.0.2.2", "ambiguous"},
 		{"<text> from <last-addr><|, <text>>", "a from 192.0.2.1, b from 192.0.2.2", "192.0.2.2"},
@@ -533,6 +535,12 @@ func TestHeaders(t *testing.T) {
 		"Jan  1 10:00:00 h auth.info sshd[1]: m":     "sshd|2026-01-01T09:00:00Z|m",
 		"Thu Jan  1 10:00:00 2026 auth.info sshd: m": "sshd|2026-01-01T09:00:00Z|m",
 		"Jan  1 10:00:00 [sshd] m":                   "sshd|2026-01-01T09:00:00Z|m",
+		"Jan  1 2025 10:00:00 h sshd[1]: m":          "sshd|2025-01-01T09:00:00Z|m",
+		"Jan  1 10:00:00.123456 h sshd[1]: m":        "sshd|2026-01-01T09:00:00Z|m",
+		"2026-01-01T10:00:00+0200 h sshd[1]: m":      "sshd|2026-01-01T08:00:00Z|m",
+		"2026-01-01T10:00:00 sshd[1]: m":             "sshd|2026-01-01T09:00:00Z|m",
+		"2026-01-01 10:00:00,124 h proftpd[1] m":     "proftpd|2026-01-01T09:00:00Z|m",
+		"Jan  1 10:00:00 sogod [1]: m":               "sogod|2026-01-01T09:00:00Z|m",
 		"Jan  1 10:00:00 h sshd[1]: [ID 8 a.b] m":    "sshd|2026-01-01T09:00:00Z|m",
 		"2026-01-01 10:00:00 auth: Info: m":          "dovecot|2026-01-01T09:00:00Z|auth: Info: m",
 		"@400000006955ecd500000000 auth: Info: m":    "dovecot|2026-01-01T03:40:32Z|auth: Info: m",
@@ -553,6 +561,33 @@ func TestHeaders(t *testing.T) {
 		}
 		if got := h.Program + "|" + when + "|" + string(m); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", line, got, want)
+		}
+	}
+}
+
+// TestLinesOfOwnFilesAreWhole: their time counts, and patterns are of the whole line.
+func TestLinesOfOwnFilesAreWhole(t *testing.T) {
+	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	for _, line := range []string{
+		"2026-01-01  9:00:00 7 [Note] m",
+		"2026-01-01 11:00:00.5 +02:00 [WRN] m",
+		"2026-01-01 09:00:00 UTC [7] m",
+		"2026-01-01 09:00:00 [7] H=(x:) [::1]: y",
+		"2026-01-01 09:00:00: (mod_auth.c.5) m",
+		"[2026-01-01 09:00:00] NOTICE[7] m: x",
+		"[Jan  1 09:00:00] m: x",
+		"[01-Jan-2026 09:00:00 +0000]: m",
+		"01-Jan-2026 09:00:00.1 client m",
+		"[20260101-09:00:00] [INFO ] m: x",
+		"[2026-01-01 11:00:00.1 +02:00][a]",
+		"Thu Jan  1 09:00:00 2026 [pid 7] [sshd] FAIL LOGIN: x",
+		"Thu Jan  1 09:00:00 2026 [pid 7] [sshd: x] FAIL LOGIN: x",
+		"Thu Jan  1 09:00:00 2026 [pid 7] [x [7]: y] FAIL LOGIN: x",
+	} {
+		h, message := Split([]byte(line+"\r"), at)
+		if string(message) != line || h.Program != "" ||
+			!h.Time.Truncate(time.Second).Equal(at.Add(-15*time.Hour)) {
+			t.Errorf("%q: %+v of %q", line, h, message)
 		}
 	}
 }

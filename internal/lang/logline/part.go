@@ -137,7 +137,11 @@ func joinsAddress(parts []part) bool {
 		case p.holder != "":
 			return true
 		case p.literal != "":
-			return p.literal[0] != ':' && (inAddress[p.literal[0]] || isWord(p.literal[0]))
+			c := p.literal[0]
+			if c == '.' && len(p.literal) > 1 { // it ends a clause where a blank follows
+				c = p.literal[1]
+			}
+			return c != ':' && (inAddress[c] || isWord(c))
 		case slices.ContainsFunc(p.choice, joinsAddress):
 			return true
 		case !p.mayBeEmpty():
