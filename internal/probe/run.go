@@ -220,8 +220,8 @@ func (r *run) watch(ctx context.Context) error {
 	return nil
 }
 
-// broke has nothing more be asked where a witness ended before the run: nobody tells what becomes
-// of it.
+// broke has nothing more be asked where a witness ended before the run, or no longer answers: nobody
+// tells what becomes of it.
 func (r *run) broke(e *eye, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -440,8 +440,38 @@ func (res *result) again(tries int) bool {
 	return saw > 0 && saw < tries
 }
 
-// settle waits for answers until all is done, or the time is over.
+// settle waits for answers until all is done, or the time is over, and then for what witnesses have
+// seen until then.
 func (r *run) settle(ctx context.Context, first, many int, done func(int) bool) error {
+	if err := r.await(ctx, first, many, done); err != nil {
+		return err
+	}
+	return r.drain(ctx)
+}
+
+// drain waits until each witness has told of all packets that it saw. One that is held up may do so
+// later than answers come.
+func (r *run) drain(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, e := range r.eyes {
+		r.mu.Lock()
+		broke := e.broke
+		r.mu.Unlock()
+		if broke {
+			continue
+		}
+		all.Go(func() {
+			if err := e.drain(ctx); err != nil && ctx.Err() == nil {
+				r.broke(e, err.Error())
+			}
+		})
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+// await waits for answers until all is done, or the time is over.
+func (r *run) await(ctx context.Context, first, many int, done func(int) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Wait)
 	defer cancel()
 	for {

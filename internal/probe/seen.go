@@ -29,14 +29,16 @@ import (
 type eye struct {
 	name    string // as messages call it
 	cmd     *exec.Cmd
-	stdin   io.Closer
+	stdin   io.WriteCloser
 	said    bytes.Buffer // on its standard error
 	begun   chan struct{}
 	ended   chan struct{}
+	asked   int          // questions
+	drained chan int     // how many of them are answered
 	last    *witness.End // after ended: what it said last
 	err     error        // after ended
 	changed bool         // after ended: another policy came into force
-	broke   bool         // with the run's mu: it ended before the run did
+	broke   bool         // with the run's mu: it ended before the run did, or no longer answers
 	first   witness.InForce
 	policy  *policy.Policy // in force; the witness has begun
 }
@@ -46,6 +48,10 @@ const beginsWithin = 30 * time.Second
 
 // endsWithin is how long a witness may take to end when its input has.
 const endsWithin = 5 * time.Second
+
+// answersWithin is how long a witness may take to tell of what was judged before it was asked. One
+// that was held up, or whose way is long, takes seconds.
+const answersWithin = seenWithin
 
 // maxLine bounds a line of a witness: a policy with the files of its sets.
 const maxLine = 64 << 20
@@ -64,7 +70,7 @@ func openEye(ctx context.Context, p *Prefix, from []netip.Addr,
 		args = append(args, "--dev", p.Dev)
 	}
 	e := &eye{name: strings.Join(p.Witness, " "), begun: make(chan struct{}),
-		ended: make(chan struct{})}
+		ended: make(chan struct{}), drained: make(chan int, 1)}
 	e.cmd = exec.Command(p.Witness[0], args...)
 	e.cmd.Stderr = &limited{to: &e.said}
 	e.cmd.WaitDelay = endsWithin
@@ -139,12 +145,41 @@ func (e *eye) read(out io.Reader, packets func(*eye, *witness.Packet)) {
 			e.changed = e.changed || !began
 		case t.Packet != nil:
 			packets(e, t.Packet)
+		case t.Drained > 0:
+			select { // nobody else writes to it
+			case <-e.drained:
+			default:
+			}
+			e.drained <- t.Drained
 		case t.End != nil:
 			e.last = t.End
 		}
 	}
 	if err := lines.Err(); !errors.Is(err, os.ErrClosed) { // by close
 		e.err = err
+	}
+}
+
+// drain waits until the witness has told of all packets that were judged before, or has ended. It is
+// called by one goroutine at a time.
+func (e *eye) drain(ctx context.Context) error {
+	late := time.NewTimer(answersWithin)
+	defer late.Stop()
+	e.asked++
+	_, _ = io.WriteString(e.stdin, "\n") // where nobody reads it, it ends
+	for {
+		select {
+		case n := <-e.drained:
+			if n >= e.asked {
+				return nil
+			}
+		case <-e.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			return fmt.Errorf("its witness did not answer within %v", answersWithin)
+		}
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/net/bpf"
 
 	"levee/internal/dataplane/generation"
@@ -34,6 +36,10 @@ type Capturing struct {
 	Rule string
 	// Begun is called when the capture begins; nil is nobody.
 	Begun func()
+	// Each question is answered by a call of Drained, once all packets have been handed on that were
+	// judged before it; nil: nobody asks.
+	Questions <-chan struct{}
+	Drained   func()
 }
 
 // MostSnap is how many bytes of a packet can be captured.
@@ -72,6 +78,11 @@ func Capture(ctx context.Context, o Capturing, tell func(Captured) bool) (Captur
 	if c.Begun != nil {
 		c.Begun()
 	}
+	if c.Questions != nil {
+		listening, stop := context.WithCancel(ctx)
+		defer stop()
+		go c.listen(listening)
+	}
 	for going := true; going && ctx.Err() == nil && c.Hook != nil; {
 		var err error
 		if going, err = c.Read(tell); err != nil {
@@ -89,7 +100,26 @@ func Capture(ctx context.Context, o Capturing, tell func(Captured) bool) (Captur
 type capturing struct {
 	Capturing
 	follower
-	before CaptureLosses
+	before   CaptureLosses
+	asked    atomic.Uint64 // questions, and
+	answered uint64        // how many of them are
+}
+
+// listen counts questions, and has whoever waits for packets look at once.
+func (c *capturing) listen(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Questions:
+		}
+		c.asked.Add(1)
+		c.Mu.Lock()
+		if c.Hook != nil {
+			_ = c.Hook.reader.Flush()
+		}
+		c.Mu.Unlock()
+	}
 }
 
 func NewCapturing(o Capturing) *capturing {
@@ -116,16 +146,25 @@ func (c *capturing) spec(g *store.Description, j capture.Judge, hz uint64) (*ebp
 	return capture.Spec(o)
 }
 
-// Read hands on what there is.
+// Read hands on what there is, and answers the questions that were asked before.
 func (c *capturing) Read(tell func(Captured) bool) (going bool, err error) {
 	if err := c.renewed(); err != nil {
 		return false, err
 	}
-	c.Hook.reader.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	asked, until := c.asked.Load(), time.Now()
+	if asked == c.answered {
+		until = until.Add(200 * time.Millisecond)
+	}
+	c.Hook.reader.SetDeadline(until)
 	for {
 		err := c.Hook.reader.ReadInto(&c.Hook.record)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, os.ErrDeadlineExceeded): // and nothing was left
+			for ; c.answered < asked; c.answered++ {
+				c.Drained()
+			}
+			return true, nil
+		case errors.Is(err, ringbuf.ErrFlushed): // a question
 			return true, nil
 		case err != nil:
 			return false, fmt.Errorf("read captured packets: %w", err)

@@ -15,8 +15,9 @@ const long = `Tell what the policy in force decides about the packets of some ad
 another machine, which starts this command, usually by ssh. It prints an object of JSON a line: the
 policy in force, each packet from --from with what decided it, and at the end what was lost.
 
-It opens no port and answers nothing. It ends with its standard input, so that nothing is left of it
-when the connection breaks. Without --dev it is the one interface of this network namespace that has
+It opens no port and answers nobody on the network. A line of its standard input is answered once the
+packets before it are told. It ends with that input, so that nothing is left of it when the connection
+breaks. Without --dev it is the one interface of this network namespace that has
 a policy.`
 
 const example = `  ssh root@edge.example.net levee witness --dev eth0 --from 203.0.113.5`

@@ -2,7 +2,8 @@
 // what the policy in force decided about the packets of some sources.
 //
 // In go an interface, addresses and an input whose end is the end; out come objects of JSON, a
-// line each: first the policy, then packets with what decided them, last what was lost. It listens
+// line each: first the policy, then packets with what decided them, last what was lost. A line of
+// the input is answered once all packets have been told that were judged before it. It listens
 // on no port and answers nobody on the network: who may start it on the machine, by ssh or
 // otherwise, may read it. It must never change a packet or a verdict, nor outlive its input.
 package witness
@@ -13,7 +14,9 @@ import "levee/internal/lang/setfile"
 type Told struct {
 	InForce *InForce `json:"in_force,omitempty"`
 	Packet  *Packet  `json:"packet,omitempty"`
-	End     *End     `json:"end,omitempty"`
+	// Drained is how many lines of the input are answered.
+	Drained int  `json:"drained,omitempty"`
+	End     *End `json:"end,omitempty"`
 }
 
 // InForce is the policy by which packets are judged from here on. A policy that is replaced in the

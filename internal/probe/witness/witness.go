@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -22,16 +23,24 @@ import (
 const perSecond = 100_000
 
 // Watch tells what becomes of the packets from some addresses that come to an interface with a
-// policy, until in ends, ctx does, or there is no policy any more.
+// policy, until in ends, ctx does, or there is no policy any more. It answers lines of in.
 func Watch(ctx context.Context, dev string, from []netip.Addr, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t := &teller{to: json.NewEncoder(out), dev: dev, stop: cancel}
+	questions := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, in) // an error is an end, too
-		cancel()
+		defer cancel() // an error is an end, too
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			select {
+			case questions <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
 	}()
 	var looking sync.WaitGroup
+	answered := 0
 	lost, err := tap.Capture(ctx, tap.Capturing{Dev: dev, Snap: Snap, Rate: perSecond,
 		Filter: func(l packet.Link) ([]bpf.Instruction, error) {
 			return capture.FromSources(l, from), nil
@@ -41,6 +50,11 @@ func Watch(ctx context.Context, dev string, from []netip.Addr, in io.Reader, out
 				cancel()
 			}
 			looking.Go(func() { t.follow(ctx) })
+		},
+		Questions: questions,
+		Drained: func() {
+			answered++
+			_ = t.tell(&Told{Drained: answered}) // an error has ended it
 		}}, t.packet)
 	cancel()
 	looking.Wait()
