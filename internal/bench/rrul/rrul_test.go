@@ -19,6 +19,7 @@ import (
 	"levee/internal/bench/benchtest"
 	"levee/internal/bench/flood"
 	"levee/internal/lab"
+	"levee/internal/lab/echo"
 	"levee/internal/lab/labtest"
 	"levee/internal/lab/peer"
 	"levee/internal/report"
@@ -51,40 +52,68 @@ func TestLoadGoesBothWaysBesideProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(t.Context(), Options{Options: bench.Options{Rounds: 1, Seed: 1,
+	o := Options{Options: bench.Options{Rounds: 1, Seed: 1,
 		Command: "levee bench service --rrul"}, Self: []string{self, "role"},
 		Defences: []string{"none"}, Queues: []string{"tbf"}, Bandwidth: 20e6, Flows: 2,
-		Before: time.Second, During: 2 * time.Second, After: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := benchtest.Output(t, r, "none, tbf", "tbf at 20 M bit/s")
-	c := r.Cases[0]
-	if c.Missing != "" {
-		t.Skip(c.Missing)
-	}
-	for _, run := range c.Runs {
-		run.Invalid = nil // a busy machine is none of this test's
-	}
-	for _, way := range ways {
-		p := c.throughput(way)
-		// a queue of 1.5 MB holds what is in flight: what is acknowledged may come in steps
-		if p.Y == nil || *p.Y < 5e6 || *p.Y > 40e6 {
-			t.Errorf("%s: %v bits a second of 20 M\n%s", way, p.Y, text)
+		Before: time.Second, During: 2 * time.Second, After: time.Second}
+	run := func() (*Report, error) { return Run(t.Context(), o) }
+	measured(t, 5e6, 40e6, run, func(r *Report, c *Case) {
+		text := benchtest.Output(t, r, "none, tbf", "tbf at 20 M bit/s")
+		for _, way := range ways {
+			if n := len(c.each(way)); n != 2 {
+				t.Errorf("%d flows %s\n%s", n, way, text)
+			}
 		}
-		if n := len(c.each(way)); n != 2 {
-			t.Errorf("%d flows %s", n, way)
+	}, func(c *Case) (wrong []string) {
+		for _, kind := range kinds {
+			calm, _ := c.all(kind, quiet)
+			busy, _ := c.all(kind, loaded)
+			if len(calm) == 0 || len(busy) == 0 || percentile(busy, 50) < 2*percentile(calm, 50) {
+				wrong = append(wrong, fmt.Sprintf("%s: %v ns quiet, %v loaded", kind,
+					percentile(calm, 50), percentile(busy, 50)))
+			}
 		}
-		if q := c.queue(way); q == nil || q.rate != 20e6 || q.most == 0 {
-			t.Errorf("the queue %s is %+v", way, q)
+		return wrong
+	})
+}
+
+// measured takes a measurement at 20 M bit/s, whose throughput has to be between two bounds, and
+// again where a busy machine has spoiled the figures. What is so on any machine is checked each
+// time.
+func measured(t *testing.T, least, most float64, run func() (*Report, error),
+	always func(*Report, *Case), figures func(*Case) (wrong []string)) {
+	t.Helper()
+	const tries = 20
+	for try := 1; ; try++ {
+		r, err := run()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, kind := range kinds {
-		calm, _ := c.all(kind, quiet)
-		busy, _ := c.all(kind, loaded)
-		if len(calm) == 0 || len(busy) == 0 || percentile(busy, 50) < 2*percentile(calm, 50) {
-			t.Errorf("%s: %v ns quiet, %v loaded", kind, percentile(calm, 50),
-				percentile(busy, 50))
+		c := r.Cases[0]
+		if c.Missing != "" {
+			t.Skip(c.Missing)
+		}
+		for _, run := range c.Runs {
+			run.Invalid = nil
+		}
+		always(r, c)
+		wrong := figures(c)
+		for _, way := range ways {
+			// a queue of 1.5 MB holds what is in flight: what is acknowledged may come in steps
+			if p := c.throughput(way); p.Y == nil {
+				wrong = append(wrong, way+": no throughput")
+			} else if *p.Y < least || *p.Y > most {
+				wrong = append(wrong, fmt.Sprintf("%s: %.3g bits a second of 20 M", way, *p.Y))
+			}
+			if q := c.queue(way); q == nil || q.rate != 20e6 || q.most == 0 {
+				wrong = append(wrong, fmt.Sprintf("the queue %s is %+v", way, q))
+			}
+		}
+		if len(wrong) == 0 {
+			return
+		}
+		if try == tries {
+			t.Fatalf("%d measurements; the last: %s", tries, strings.Join(wrong, "; "))
 		}
 	}
 }
@@ -111,37 +140,27 @@ func TestClientsComeFromAnotherMachine(t *testing.T) {
 		Before: time.Second, During: time.Second, After: time.Second, Wire: &flood.Wire{
 			Dev: "eth0", Own: true, Config: peer.Config{Host: there.Namespace,
 				Shell: []string{shell}, Program: self, Version: "test", Device: "eth0"}}}
-	var r *Report
-	if err := here.Do(func() (err error) { r, err = Run(t.Context(), o); return err }); err != nil {
-		t.Fatal(err)
-	}
-	text := benchtest.Output(t, r, "receiver: eth0 (veth)", "generator: eth0 (veth)",
-		"clocks: the peer's is ")
-	c := r.Cases[0]
-	if c.Missing != "" {
-		t.Skip(c.Missing)
-	}
-	for _, run := range c.Runs {
-		run.Invalid = nil // a busy machine is none of this test's
-		if run.ClockError <= 0 || run.Looks[0].At < run.From-run.ClockError {
-			t.Errorf("clocks within %v s, the first look at %v s of a load from %v s on",
-				run.ClockError, run.Looks[0].At, run.From)
+	measured(t, 2e6, 60e6, func() (r *Report, err error) {
+		err = here.Do(func() (err error) { r, err = Run(t.Context(), o); return err })
+		return r, err
+	}, func(r *Report, c *Case) {
+		benchtest.Output(t, r, "receiver: eth0 (veth)", "generator: eth0 (veth)",
+			"clocks: the peer's is ")
+		for _, run := range c.Runs {
+			if run.ClockError <= 0 || run.Looks[0].At < run.From-run.ClockError {
+				t.Errorf("clocks within %v s, the first look at %v s of a load from %v s on",
+					run.ClockError, run.Looks[0].At, run.From)
+			}
 		}
-	}
-	for _, way := range ways {
-		if p := c.throughput(way); p.Y == nil || *p.Y < 2e6 || *p.Y > 60e6 {
-			t.Errorf("%s: %v bits a second of 20 M\n%s", way, p.Y, text)
+	}, func(c *Case) (wrong []string) {
+		for _, kind := range kinds {
+			if calm, _ := c.all(kind, quiet); len(calm) == 0 || percentile(calm, 50) < 1000 {
+				wrong = append(wrong, fmt.Sprintf("%s: %d round trips, the median takes %v ns",
+					kind, len(calm), percentile(calm, 50)))
+			}
 		}
-		if q := c.queue(way); q == nil || q.rate != 20e6 || q.most == 0 {
-			t.Errorf("the queue %s is %+v", way, q)
-		}
-	}
-	for _, kind := range kinds {
-		if calm, _ := c.all(kind, quiet); len(calm) == 0 || percentile(calm, 50) < 1000 {
-			t.Errorf("%s: %d round trips, the median takes %v ns", kind, len(calm),
-				percentile(calm, 50))
-		}
-	}
+		return wrong
+	})
 	for _, h := range []*lab.Host{here, there} {
 		if err := h.Do(func() error { _, err := lab.Free("eth0"); return err }); err != nil {
 			t.Errorf("%s: %v", h.Name, err)
@@ -327,6 +346,25 @@ func TestARunThatIsToldOfTooLateIsTakenAgain(t *testing.T) {
 		if taken != want || (err != nil) != (late == 100) {
 			t.Errorf("%d late ones: %d taken, %v", late, taken, err)
 		}
+	}
+}
+
+// failing is a world whose probes fail.
+type failing struct{ world }
+
+var errNoProbe = errors.New("nobody answers")
+
+func (failing) compare() (ahead, within time.Duration, err error) { return 0, 0, nil }
+
+func (failing) probe(context.Context, echo.Probes) ([]int64, error) { return nil, errNoProbe }
+
+// TestProbesThatFailEndTheLoad, which went on to its end before anybody heard of them.
+func TestProbesThatFailEndTheLoad(t *testing.T) {
+	x := &watch{Once: new(Once), measurement: &measurement{world: failing{},
+		server: &lab.Host{Devices: make([]lab.Device, 1)}, Options: &Options{Probes: 1,
+			Before: time.Hour}}}
+	if err := x.all(t.Context()); err != errNoProbe {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"levee/internal/bench/flood"
@@ -105,36 +106,37 @@ func (x *watch) all(ctx context.Context) error {
 		return err
 	}
 	x.ClockError = within.Seconds()
-	probing, stop := context.WithCancel(ctx)
-	defer stop()
+	// What is wrong with the probes ends the load, and the other way round.
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	x.begun = kernel.Monotonic() + soon
 	if within > 0 {
 		x.begun += told + leads*within
 	}
-	ended := make(chan error, len(kinds))
+	var probing sync.WaitGroup
 	rng := rand.New(rand.NewPCG(x.Seed, uint64(x.Once.Round)))
 	for _, kind := range kinds {
 		p := x.probes(kind, rng)
 		seen := &Probes{Kind: kind, Due: seconds(p.At)}
 		x.Once.Probes = append(x.Once.Probes, seen)
-		go func() {
-			took, err := x.world.probe(probing, p)
+		probing.Go(func() {
+			took, err := x.world.probe(ctx, p)
 			seen.Took = seconds(took)
-			ended <- err
-		}()
+			if err != nil {
+				stop(err)
+			}
+		})
 	}
 	err = x.load(ctx)
 	if err == nil {
 		err = lab.Sleep(ctx, x.After)
 	}
 	if err != nil {
-		stop()
+		stop(err)
 	}
-	for range kinds {
-		err = errors.Join(err, <-ended)
-	}
-	if err != nil {
-		return err
+	probing.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the others follow from it
 	}
 	now, err := flood.ReadCPU(core)
 	if x.Steal = now.Stolen(before); x.Steal > flood.MaxSteal {

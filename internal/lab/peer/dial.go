@@ -179,21 +179,33 @@ func (p *Client) refused(err error) error {
 	return kernel.Refuse(err, "no peer at %s", p.host)
 }
 
+// answersWithin is how long a peer may take for what it does at once: a trace takes as long to get
+// there. One that takes longer is ended.
+const answersWithin = 2 * Longest
+
 // call asks the peer.
 func (p *Client) call(method string, args, reply any) error {
+	return p.ask(answersWithin, method, args, reply)
+}
+
+// ask asks the peer, which has to answer within a time.
+func (p *Client) ask(within time.Duration, method string, args, reply any) error {
+	late := time.AfterFunc(within, p.stop)
 	err := p.rpc.Call("Peer."+method, args, reply)
 	var said rpc.ServerError
-	switch {
+	switch inTime := late.Stop(); {
 	case errors.As(err, &said):
 		return kernel.Refuse(nil, "peer %s: %s", p.host, diag.Quoted(string(said)))
+	case err != nil && !inTime:
+		p.end()
+		return kernel.Refuse(nil, "peer %s did not answer within %v", p.host, within)
 	case err != nil:
 		return p.refused(err)
 	}
 	return nil
 }
 
-// beat lets the peer know that somebody is there, and ends one that says nothing for longer than a
-// trace takes to get there.
+// beat lets the peer know that somebody is there, and ends one that says nothing.
 func (p *Client) beat(ctx context.Context) {
 	t := time.NewTicker(heartbeat)
 	defer t.Stop()
@@ -203,7 +215,7 @@ func (p *Client) beat(ctx context.Context) {
 			return
 		case <-t.C:
 			var c Clock
-			late := time.AfterFunc(2*Longest, p.stop)
+			late := time.AfterFunc(answersWithin, p.stop)
 			err := p.rpc.Call("Peer.Clock", struct{}{}, &c)
 			if late.Stop(); err != nil {
 				return
@@ -278,7 +290,8 @@ func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error)
 	}
 	var t Timed
 	done := make(chan error, 1)
-	go func() { done <- p.call("Probe", probes, &t) }()
+	// each of the three that it waits for is bounded: Peer.Probe
+	go func() { done <- p.ask(answersWithin+3*Longest, "Probe", probes, &t) }()
 	select {
 	case err := <-done:
 		switch {

@@ -14,7 +14,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"levee/internal/await"
 	"levee/internal/kernel"
@@ -58,8 +61,22 @@ func refused(t *testing.T, err error, why string) {
 	}
 }
 
+// received is how many packets have come to a host.
+func received(t *testing.T, h *lab.Host) (n uint64) {
+	if err := h.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err == nil {
+			n = l.Attrs().Statistics.RxPackets
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
 func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
-	_, there := labtest.Machines(t)
+	here, there := labtest.Machines(t)
 	p, err := Dial(t.Context(), at(t, there))
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +111,14 @@ func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
 	frame := make([]byte, 64)
 	for _, c := range []gen.Config{flood, {Duration: time.Minute, Frames: &gen.Frames{
 		Frames: [][]byte{frame}}}, flood} {
-		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			defer stop()
+			before := received(t, here)
+			await.Until(func() bool { return received(t, here) > before+100 })
+		}()
 		r, err := p.Send(ctx, c)
-		stop()
-		if err != nil || r.How == "" {
+		if err != nil || r.How == "" || r.Sent < 100 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
@@ -257,6 +278,51 @@ func TestAHostilePeerReachesNoTerminal(t *testing.T) {
 	if got := p.said.String(); got != `"\x1b[2Jwell"` {
 		t.Errorf("what ssh says is shown as %q", got)
 	}
+}
+
+// TestAPeerThatIsThereAndDoesNotAnswerIsEnded: it held a measurement until somebody stopped that.
+func TestAPeerThatIsThereAndDoesNotAnswerIsEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, ask := range map[string]func(*Client) error{
+			"Take": func(p *Client) error { return p.Take(End{Device: "eth0"}) },
+			"Probe": func(p *Client) error {
+				_, err := p.Probe(t.Context(), echo.Probes{At: []int64{1}})
+				return err
+			},
+			"Read": func(p *Client) error {
+				_, err := (&process{p: p, ctx: t.Context()}).Read(make([]byte, 1))
+				return err
+			},
+		} {
+			here, there := net.Pipe()
+			beats := 0
+			go func() {
+				for in := json.NewDecoder(there); ; {
+					var q struct {
+						ID     uint64
+						Method string
+					}
+					if in.Decode(&q) != nil {
+						return
+					}
+					if q.Method == "Peer.Clock" {
+						beats++
+						fmt.Fprintf(there, `{"id": %d, "result": {}, "error": null}`, q.ID)
+					}
+				}
+			}()
+			p := &Client{host: "there", said: new(tail), stop: func() { here.Close() },
+				rpc: jsonrpc.NewClient(here)}
+			ctx, stop := context.WithCancel(t.Context())
+			go p.beat(ctx)
+			refused(t, ask(p), "peer there did not answer within")
+			stop()
+			synctest.Wait()
+			if beats < int(answersWithin/heartbeat)-1 {
+				t.Errorf("%s: %d beats", what, beats)
+			}
+		}
+	})
 }
 
 // TestProbesOfAPeerBeginAheadOfIt: what is late would count as if the answer were.

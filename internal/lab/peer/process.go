@@ -121,7 +121,7 @@ type process struct {
 	end  bool
 }
 
-// call asks the peer, and waits as long as ctx does.
+// call asks the peer, and waits no longer than ctx does.
 func (x *process) call(method string, args, reply any) error {
 	done := make(chan error, 1)
 	go func() { done <- x.p.call(method, args, reply) }()
