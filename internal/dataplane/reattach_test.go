@@ -335,6 +335,23 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+	n.run(t, "while it starts", func(t *testing.T) {
+		o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+		looks := 0
+		b := &putting{binding{UpOptions: o, compile: compileHand(named("kept.levee", "one"))},
+			func() {
+				if looks++; looks == 2 { // it is in force, and nobody has been told
+					if _, err := Down(t.Context(), "lv0"); err != nil {
+						t.Error(err)
+					}
+				}
+			}}
+		err := keep.Run(t.Context(), o.Names, o.PolicyPath, b, KeepEvents{
+			Ready: func([]*Report) { t.Error("it is said to be in force, and was taken off") }})
+		if !errors.Is(err, keep.ErrUnkept) {
+			t.Errorf("ended with %v", err)
+		}
+	})
 	n.run(t, "waiting", func(t *testing.T) {
 		o := UpOptions{Names: []string{"nosuch"}, PolicyPath: "/etc/kept.levee"}
 		_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))

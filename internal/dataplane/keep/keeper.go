@@ -261,11 +261,13 @@ func (k *keeper[R]) first(ctx context.Context) error {
 		k.unlike[dev] = true // something may have come or gone since the policy was put in force
 	}
 	k.tellSelf(ctx)
-	err = k.begun(ctx)
+	if err := k.begun(ctx); err != nil {
+		return err
+	}
 	if k.tell.Ready != nil {
 		k.tell.Ready(reps)
 	}
-	return err
+	return nil
 }
 
 // begun records that the policy is in force where it is to be.
