@@ -20,6 +20,7 @@ import (
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/sets"
+	"levee/internal/kernel"
 )
 
 var addresses = flag.Int("addresses", 20_000, "how many new addresses the test of a backlog has")
@@ -229,7 +230,7 @@ func TestAListOfNewAddressesCostsEachOnce(t *testing.T) {
 	a := start(t, dir, k, oneFeed)
 	loop(t, a)
 	l := a.lists[0]
-	begun, cpu := time.Now(), processorTime(t)
+	begun, cpu := time.Now(), kernel.ProcessorTime()
 	fetcher := feed.New(l.Feed, max(n, l.Set.Max), "test")
 	defer fetcher.Close()
 	r, err := fetcher.Fetch(t.Context(), feed.State{})
@@ -240,7 +241,7 @@ func TestAListOfNewAddressesCostsEachOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d addresses in %.1f s, %.2f s of a core", n, time.Since(begun).Seconds(),
-		(processorTime(t) - cpu).Seconds())
+		(kernel.ProcessorTime() - cpu).Seconds())
 	if len(k.sets["s"]) != n || a.ledger.Leases() != n {
 		t.Errorf("%d and %d of %d are in force and in the ledger", len(k.sets["s"]),
 			a.ledger.Leases(), n)

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/await"
+	"levee/internal/kernel"
 )
 
 var (
@@ -90,10 +89,10 @@ func TestEventsASecond(t *testing.T) {
 	a := start(t, dir, &fake{sets: map[string]map[netip.Prefix]time.Duration{}},
 		manySignatures(`file "DIR/eve.json"`))
 	runtime.GC()
-	begun, cpu := time.Now(), processorTime(t)
+	begun, cpu := time.Now(), kernel.ProcessorTime()
 	for a.poll(t.Context()) {
 	}
-	took, used := time.Since(begun), processorTime(t)-cpu
+	took, used := time.Since(begun), kernel.ProcessorTime()-cpu
 	s := a.current().Sources[0]
 	if s.Events != uint64(*events) || s.Matched != want || s.Malformed != 0 || s.LagBytes != 0 {
 		t.Errorf("%+v, want %d matched", s, want)
@@ -102,15 +101,6 @@ func TestEventsASecond(t *testing.T) {
 		"with "+
 		"the waits for the disk", *events, bytes / *events, want,
 		float64(*events)/used.Seconds(), float64(*events)/took.Seconds())
-}
-
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestNoEventIsLostThroughRotations writes events while the agent reads them, and rotates the file

@@ -33,6 +33,13 @@ func Monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// ProcessorTime is how long the threads of this process have run, on all cores.
+func ProcessorTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail either
+	return time.Duration(ts.Nano())
+}
+
 // nap is how long a sleeper may take to see that its context has ended.
 const nap = 20 * time.Millisecond
 

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/agent/detect"
 	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
@@ -343,15 +341,6 @@ func (j *job) minShare() float64 { return max(minOfRule, minDrop*j.beyond) }
 
 // step ends a part of the way to a rule in force.
 func (j *job) step(what string) { j.steps = append(j.steps, stepNow(what)) }
-
-// coreTime is the processor time of this process, in seconds.
-func coreTime() float64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {
-		return 0
-	}
-	return time.Duration(t.Nano()).Seconds()
-}
 
 // rule is a rule of a proposal.
 func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) incident.Rule {

@@ -16,6 +16,7 @@ import (
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/ir"
+	machine "levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
 
@@ -150,5 +151,5 @@ func (c *changer) compiler(p *policy.Policy) dataplane.CompileFunc {
 func (c *changer) step(what string) { c.steps = append(c.steps, stepNow(what)) }
 
 func stepNow(what string) incident.Step {
-	return incident.Step{What: what, At: time.Now(), Core: coreTime()}
+	return incident.Step{What: what, At: time.Now(), Core: machine.ProcessorTime().Seconds()}
 }

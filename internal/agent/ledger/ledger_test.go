@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"levee/internal/kernel"
 )
 
 func lease(i int, origin string, until time.Time) Lease {
@@ -183,26 +183,17 @@ func TestManyLeasesInAnyOrderTakeNoLonger(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		begun := processorTime(t)
+		begun := kernel.ProcessorTime()
 		if err := l.Record(leases, nil); err != nil || l.Leases() != n {
 			t.Fatalf("%s: %d leases, %v", what, l.Leases(), err)
 		}
-		return processorTime(t) - begun
+		return kernel.ProcessorTime() - begun
 	}
 	inOrder := record("in order")
 	rand.Shuffle(n, func(i, k int) { leases[i], leases[k] = leases[k], leases[i] })
 	if mixed := record("mixed"); mixed > 4*inOrder+time.Second {
 		t.Errorf("%v in any order, %v in theirs", mixed, inOrder)
 	}
-}
-
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // TestEntriesInAnyOrder: the leases of entries are found wherever these stand in the list, twice

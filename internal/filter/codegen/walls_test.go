@@ -13,14 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/await"
 	"levee/internal/dataplane/loader"
 	"levee/internal/dataplane/sets"
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/difftest"
 	"levee/internal/filter/ir"
+	"levee/internal/kernel"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
@@ -204,12 +203,12 @@ func newStopwatch(t *testing.T) *stopwatch {
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		t.Logf("the peak of memory is that of the whole process: %v", err)
 	}
-	now := processorTime()
+	now := kernel.ProcessorTime()
 	return &stopwatch{begin: now, last: now}
 }
 
 func (s *stopwatch) lap(name string) {
-	now := processorTime()
+	now := kernel.ProcessorTime()
 	s.said = append(s.said, fmt.Sprintf("%s %.2f", name, (now-s.last).Seconds()))
 	s.last = now
 }
@@ -220,14 +219,6 @@ func (s *stopwatch) String() string {
 	peak, _, _ = strings.Cut(strings.TrimSpace(peak), "\n")
 	return fmt.Sprintf("%.2f s of processor (%s), peak %s", (s.last - s.begin).Seconds(),
 		strings.Join(s.said, ", "), peak)
-}
-
-func processorTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // A policy that parses loads, whatever its rules ask, and decides and counts as the oracle does.
