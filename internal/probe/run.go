@@ -220,8 +220,8 @@ func (r *run) watch(ctx context.Context) error {
 	return nil
 }
 
-// broke has nothing more be asked where a witness ended before the run, or no longer answers: nobody
-// tells what becomes of it.
+// broke has nothing more be asked where a witness ended before the run, or no longer answers:
+// nobody tells what becomes of it.
 func (r *run) broke(e *eye, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -160,8 +160,8 @@ func (e *eye) read(out io.Reader, packets func(*eye, *witness.Packet)) {
 	}
 }
 
-// drain waits until the witness has told of all packets that were judged before, or has ended. It is
-// called by one goroutine at a time.
+// drain waits until the witness has told of all packets that were judged before, or has ended. It
+// is called by one goroutine at a time.
 func (e *eye) drain(ctx context.Context) error {
 	late := time.NewTimer(answersWithin)
 	defer late.Stop()

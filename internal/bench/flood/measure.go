@@ -301,8 +301,8 @@ func (l *Lab) Beside(ctx context.Context, d contender.Defence, t *Traffic,
 	return sent, steal, invalid, err
 }
 
-// settleTime bounds the waits for the first packet of a flood and for the last, of a process that is
-// not held up; lookEach is the time between two looks.
+// settleTime bounds the waits for the first packet of a flood and for the last, of a process that
+// is not held up; lookEach is the time between two looks.
 const (
 	settleTime = 3 * time.Second
 	lookEach   = 5 * time.Millisecond

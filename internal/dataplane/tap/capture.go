@@ -36,8 +36,8 @@ type Capturing struct {
 	Rule string
 	// Begun is called when the capture begins; nil is nobody.
 	Begun func()
-	// Each question is answered by a call of Drained, once all packets have been handed on that were
-	// judged before it; nil: nobody asks.
+	// Each question is answered by a call of Drained, once all packets have been handed on that
+	// were judged before it; nil: nobody asks.
 	Questions <-chan struct{}
 	Drained   func()
 }
