@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/judge"
 	"levee/internal/dataplane/loader"
+	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
@@ -32,7 +35,11 @@ the packets: other ones of the capture are left out, and counted.
 
 Frames that the capture has cut are judged at their length on the wire. Those above 65,536 bytes
 are judged by the oracle alone, with a note at the end. Dynamic sets are empty,
-unless --entry puts something into them. --json prints an object a line: n, verdict, rule,
+unless --entry puts something into them. A capture does not tell which connections are known, who
+is proven, or by which interface a source is reached: such terms hold for no packet, and a note
+names them. levee up --shadow judges live traffic, with all of it.
+
+--json prints an object a line: n, verdict, rule,
 label, reason (rule, protect, malformed, essential or default) and engine.
 
 --summary prints packets and bytes by rule instead, and with --json one object.`
@@ -202,6 +209,7 @@ func (r *evalRun) all() error {
 	}
 	progress.Clear()
 	r.out.Flush()
+	r.sayUntold()
 	if r.cut > 0 {
 		r.e.Sayf("%s cut by the capture, judged at the length on the wire",
 			cli.Plural(r.cut, "packet"))
@@ -221,6 +229,21 @@ func (r *evalRun) all() error {
 			r.diffs, cli.Plural(r.n, "packet"))
 	}
 	return nil
+}
+
+// sayUntold says which terms of the policy hold for no packet, since no capture tells of them. A
+// policy that passes `established` seems to drop most of what it would pass.
+func (r *evalRun) sayUntold() {
+	var said []string
+	for _, f := range field.Remembered() {
+		if u := f.Info().Untold; r.p.Asks(f) && !slices.Contains(said, u) {
+			said = append(said, u)
+		}
+	}
+	if r.n > 0 && said != nil {
+		r.e.Sayf("%s To judge live traffic with that: levee up --shadow FILE",
+			strings.Join(said, " "))
+	}
 }
 
 func (r *evalRun) one(enc *json.Encoder, frame []byte, cut bool) error {
