@@ -82,6 +82,47 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	if err := c.locate(instructions); err != nil {
 		return nil, err
 	}
+	out := &Program{
+		Spec: &ebpf.CollectionSpec{
+			Maps:     c.maps,
+			Programs: map[string]*ebpf.ProgramSpec{ProgramName: c.spec(instructions)},
+		},
+		Link:      c.Target.Link,
+		Links:     []Link{{ProgramName, Ingress}},
+		Slots:     p.Slots,
+		Plain:     c.Target.Plain,
+		RowBytes:  p.RowBytes,
+		Tables:    c.tables,
+		Limits:    p.Limits,
+		Logs:      p.Logs,
+		Cookies:   p.Cookies,
+		Greylists: p.Greylists,
+		Echoes:    p.Echoes,
+		Senders:   p.Program.Policy.Senders,
+		Names:     p.Target.Names,
+	}
+	if err := out.addBeside(p.State); err != nil {
+		return nil, err
+	}
+	c.dynamicSets(out)
+	out.Maps = c.ledger
+	if p.Out == nil {
+		return out, nil
+	}
+	leaving, err := Emit(p.Out)
+	if err != nil {
+		return nil, err
+	}
+	at := Egress
+	if p.Out.Target.Handed() {
+		at = state.Behind
+	}
+	out.addLeaving(leaving, at)
+	return out, nil
+}
+
+// spec returns the main program for the loader: its type and attach type are those of the target.
+func (c *compiler) spec(instructions asm.Instructions) *ebpf.ProgramSpec {
 	spec := &ebpf.ProgramSpec{
 		Name:         ProgramName,
 		Type:         ebpf.XDP,
@@ -103,53 +144,27 @@ func emit(p *plan.Plan, x *extension) (*Program, error) {
 	case plan.Socket:
 		spec.Type, spec.AttachType = ebpf.SocketFilter, ebpf.AttachNone
 	}
-	out := &Program{
-		Spec: &ebpf.CollectionSpec{
-			Maps:     c.maps,
-			Programs: map[string]*ebpf.ProgramSpec{ProgramName: spec},
-		},
-		Link:      c.Target.Link,
-		Links:     []Link{{ProgramName, Ingress}},
-		Slots:     p.Slots,
-		Plain:     c.Target.Plain,
-		RowBytes:  p.RowBytes,
-		Tables:    c.tables,
-		Limits:    p.Limits,
-		Logs:      p.Logs,
-		Cookies:   p.Cookies,
-		Greylists: p.Greylists,
-		Echoes:    p.Echoes,
-		Senders:   p.Program.Policy.Senders,
-		Names:     p.Target.Names,
-	}
-	for _, row := range p.State.In() {
-		if b := row.Beside; b != nil {
-			spec, err := b.Spec(p.State)
-			if err != nil {
-				return nil, err
-			}
-			if spec == nil {
-				continue
-			}
-			out.Spec.Programs[b.Name] = spec
-			out.Links = append(out.Links, Link{b.Name, b.At})
+	return spec
+}
+
+// addBeside adds the programs that memories have at other hooks.
+func (p *Program) addBeside(use *state.Use) error {
+	for _, row := range use.In() {
+		b := row.Beside
+		if b == nil {
+			continue
 		}
+		spec, err := b.Spec(use)
+		if err != nil {
+			return err
+		}
+		if spec == nil {
+			continue
+		}
+		p.Spec.Programs[b.Name] = spec
+		p.Links = append(p.Links, Link{b.Name, b.At})
 	}
-	c.dynamicSets(out)
-	out.Maps = c.ledger
-	if p.Out == nil {
-		return out, nil
-	}
-	leaving, err := Emit(p.Out)
-	if err != nil {
-		return nil, err
-	}
-	at := Egress
-	if p.Out.Target.Handed() {
-		at = state.Behind
-	}
-	out.addLeaving(leaving, at)
-	return out, nil
+	return nil
 }
 
 // newCompiler begins the program of a plan.

@@ -86,24 +86,41 @@ func (f *Functions) EmitAll() {
 	}
 }
 
-// one emits the function of a log.
+// places are labels within the function of a log.
+type places struct{ over, unread, discard, end string }
+
+// one emits the function of a log. R6 is the context, R7 the bytes of the frame, R8 the event and
+// R9 this CPU's row of losses.
 func (f *Functions) one(i int) {
-	row := Row(f.All)
-	lost := int16(8 + 16*(f.Before+i))
-	same, short, some, over, unread, discard, end := f.Fresh("same"), f.Fresh("short"),
-		f.Fresh("some"), f.Fresh("over"), f.Fresh("unread"), f.Fresh("discard"), f.Fresh("end")
+	to := places{f.Fresh("over"), f.Fresh("unread"), f.Fresh("discard"), f.Fresh("end")}
 	f.Global(Label(i), f.Context, assembler.Number("bytes"))
+	f.findRow()
+	f.bound(to.over)
+	f.reserve(f.Numbers[i], to.unread)
+	f.copyPacket(&to)
+	f.countLosses(int16(8+16*(f.Before+i)), &to)
+	f.Label(to.end)
+	f.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// findRow leaves this CPU's row of losses in R9.
+func (f *Functions) findRow() {
 	f.Emit(
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.Mov.Reg(asm.R7, asm.R2),
 		asm.FnGetSmpProcessorId.Call(),
 		asm.And.Imm(asm.R0, int32(f.CPUs-1)),
 		asm.StoreMem(asm.R10, cpuAt, asm.R0, asm.Word),
-		asm.Mul.Imm(asm.R0, int32(row)),
+		asm.Mul.Imm(asm.R0, int32(Row(f.All))),
 		asm.LoadMapValue(asm.R9, 0, 0).WithReference(LossesMap),
 		asm.Add.Reg(asm.R9, asm.R0),
 	)
-	// A jiffy's events are counted in one word, with the jiffy above.
+}
+
+// bound counts an event of this CPU in this jiffy, and goes to over if there are too many. The
+// count and, above it, the jiffy are one word.
+func (f *Functions) bound(over string) {
+	same := f.Fresh("same")
 	f.Jiffies()
 	f.Emit(
 		asm.LSh.Imm(asm.R0, 16),
@@ -119,11 +136,18 @@ func (f *Functions) one(i int) {
 		asm.JGE.Imm(asm.R2, int32(max(1, EventsPerSecond/f.HZ)), over),
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R9, 0, asm.R1, asm.DWord),
+	)
+}
+
+// reserve takes a place for an event in the ring of who watches, and writes its head. It goes to
+// unread if there is no ring or no place.
+func (f *Functions) reserve(number uint32, unread string) {
+	f.Emit(
 		asm.StoreImm(asm.R10, keyAt, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, 0).WithReference(EventsMap),
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, keyAt),
-		asm.FnMapLookupElem.Call(), // the ring of who watches
+		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, unread),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Mov.Imm(asm.R2, EventBytes+EventPacket),
@@ -131,11 +155,16 @@ func (f *Functions) one(i int) {
 		asm.FnRingbufReserve.Call(),
 		asm.JEq.Imm(asm.R0, 0, unread),
 		asm.Mov.Reg(asm.R8, asm.R0),
-		asm.StoreImm(asm.R8, 0, int64(int32(f.Numbers[i])), asm.Word),
+		asm.StoreImm(asm.R8, 0, int64(int32(number)), asm.Word),
 		asm.StoreMem(asm.R8, 4, asm.R7, asm.Word),
 		asm.LoadMem(asm.R1, asm.R10, cpuAt, asm.Word),
 		asm.StoreMem(asm.R8, 8, asm.R1, asm.Word),
 	)
+}
+
+// copyPacket copies the beginning of the frame into the event and hands it to the reader.
+func (f *Functions) copyPacket(to *places) {
+	short, some := f.Fresh("short"), f.Fresh("some")
 	load := asm.FnXdpLoadBytes
 	if f.TCX { // which counts a tag that the stack has taken off
 		load = asm.FnSkbLoadBytes
@@ -161,26 +190,27 @@ func (f *Functions) one(i int) {
 		load.Call(),
 		asm.Mov.Reg(asm.R1, asm.R8),
 		asm.Mov.Imm(asm.R2, 0), // the reader is woken if he has read all else
-		asm.JNE.Imm(asm.R0, 0, discard),
+		asm.JNE.Imm(asm.R0, 0, to.discard),
 		asm.FnRingbufSubmit.Call(),
-		asm.Ja.Label(end),
+		asm.Ja.Label(to.end),
 	)
-	f.Label(discard)
+	f.Label(to.discard)
 	f.Emit(asm.FnRingbufDiscard.Call())
-	for _, l := range []struct {
-		label string
-		at    int16
-	}{{unread, lost + 8}, {over, lost}} {
-		f.Label(l.label)
+}
+
+// countLosses counts events that nobody read, at lost + 8 of the row, and those above the bound, at
+// lost.
+func (f *Functions) countLosses(lost int16, to *places) {
+	count := func(at int16) {
 		f.Emit(
-			asm.LoadMem(asm.R1, asm.R9, l.at, asm.DWord),
+			asm.LoadMem(asm.R1, asm.R9, at, asm.DWord),
 			asm.Add.Imm(asm.R1, 1),
-			asm.StoreMem(asm.R9, l.at, asm.R1, asm.DWord),
+			asm.StoreMem(asm.R9, at, asm.R1, asm.DWord),
 		)
-		if l.label == unread {
-			f.Emit(asm.Ja.Label(end))
-		}
 	}
-	f.Label(end)
-	f.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	f.Label(to.unread)
+	count(lost + 8)
+	f.Emit(asm.Ja.Label(to.end))
+	f.Label(to.over)
+	count(lost)
 }
