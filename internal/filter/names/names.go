@@ -148,6 +148,19 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.LoadMem(asm.R3, asm.R1, 0, asm.Byte),
 		asm.Add.Imm(asm.R9, 1),
 		asm.JGT.Reg(asm.R3, asm.R6, ask),
+	)
+	t.locate(b)
+	t.compareBuckets(b, bucket, next)
+	b.Label(ask)
+	b.Emit(asm.JSGE.Imm(asm.R5, 0, no), asm.Mov.Imm(asm.R0, 1), asm.Return())
+	b.Label(no)
+	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// locate finds the line of the name's suffix with R3 labels: the suffix's mark in R1, the address of
+// its bucket in R4. R7 is the work memory, R8 the table.
+func (t *Table) locate(b *assembler.Builder) {
+	b.Emit(
 		// The digest of the suffix with so many labels.
 		asm.Mov.Reg(asm.R2, asm.R3),
 		asm.Sub.Imm(asm.R2, 1),
@@ -181,6 +194,11 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.Mul.Imm(asm.R4, bucketBytes),
 		asm.Add.Reg(asm.R4, asm.R8),
 	)
+}
+
+// compareBuckets compares the mark in R1 with the slots of reach buckets from R4 on, and leaves the
+// answer in the sign of R5. Then it goes to next.
+func (t *Table) compareBuckets(b *assembler.Builder, bucket, next string) {
 	if t.below {
 		// The bits that have to be equal, in R2: of what has more labels all but onlyBelow.
 		b.Emit(
@@ -210,10 +228,6 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.JLT.Imm(asm.R3, reach, bucket),
 		asm.Ja.Label(next),
 	)
-	b.Label(ask)
-	b.Emit(asm.JSGE.Imm(asm.R5, 0, no), asm.Mov.Imm(asm.R0, 1), asm.Return())
-	b.Label(no)
-	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
 // KeyLabel is the function that gives the digest, in 64 bits, of so many labels at the end of the

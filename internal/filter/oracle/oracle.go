@@ -230,7 +230,36 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 		e.judgeMalformed(pkt, &res, watch)
 		return res
 	}
-	var vs values
+	vs := e.valuesOf(pkt, frame, known)
+	for i := range e.protect {
+		if e.matches(&e.protect[i], pkt, frame, &vs, e.p.ProtectSlot(i), watch) {
+			res.act(e.p.Protect[i], e.p.ProtectSlot(i))
+			return res
+		}
+	}
+	for i := range e.rules {
+		r := &e.rules[i]
+		if r.malformed || !e.matches(r, pkt, frame, &vs, e.p.RuleSlot(i), watch) {
+			continue
+		}
+		if e.act(i, pkt, frame, &res, watch) {
+			return res
+		}
+	}
+	if slot, ok := e.essential(pkt); ok {
+		if watch != nil {
+			watch(tried{slot: slot})
+		}
+		res.Slot, res.Action = slot, action.Pass
+		return res
+	}
+	res.Slot, res.Action = e.p.DefaultSlot(), e.p.Default.Action
+	return res
+}
+
+// valuesOf returns the values of a packet's fields, with what memories tell of its connection, flow
+// and source.
+func (e *Evaluator) valuesOf(pkt *packet.Packet, frame []byte, known bool) (vs values) {
 	vs.read(pkt)
 	vs.tell(&e.told)
 	if known {
@@ -244,73 +273,43 @@ func (e *Evaluator) decide(pkt *packet.Packet, frame []byte, known bool,
 	if until, ok := e.cookies.proven[pkt.Src]; ok && e.now().Before(until) {
 		vs[field.Proven].lo = 1
 	}
-	for i := range e.protect {
-		if e.matches(&e.protect[i], pkt, frame, &vs, e.p.ProtectSlot(i), watch) {
-			res.act(e.p.Protect[i], e.p.ProtectSlot(i))
-			return res
+	return vs
+}
+
+// act does to a packet what rule i does, which matches it, and reports whether that decides it.
+func (e *Evaluator) act(i int, pkt *packet.Packet, frame []byte, res *Result,
+	watch func(tried)) bool {
+	r, slot := e.p.Rules[i], e.p.RuleSlot(i)
+	effect := "" // in words, for the story of a packet
+	decides := false
+	switch {
+	case e.limits[r.Limit] != nil:
+		within := e.limits[r.Limit].charge(pkt, frame, e.now())
+		effect, decides = charged[within], !within
+	case r.Cookie != nil:
+		is := e.cookies.judge(r.Cookie, pkt, frame, e.now())
+		if decides = is.decides(); decides {
+			res.Answered = is == replied
+		} else {
+			effect = fates[is]
 		}
+	case e.greys[r.Greylist] != nil:
+		is := e.greys[r.Greylist].judge(pkt, frame, e.now())
+		effect, decides = comes[is], is.decides()
+	case r.Action == action.Track:
+		return e.track(pkt, slot, res)
+	default:
+		return res.act(r, slot)
 	}
-	for i := range e.rules {
-		r := &e.rules[i]
-		if r.malformed || !e.matches(r, pkt, frame, &vs, e.p.RuleSlot(i), watch) {
-			continue
-		}
-		if l := e.limits[e.p.Rules[i].Limit]; l != nil {
-			within := l.charge(pkt, frame, e.now())
-			if watch != nil {
-				watch(tried{slot: e.p.RuleSlot(i), effect: charged[within]})
-			}
-			if !within {
-				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
-				return res
-			}
-			res.Within = append(res.Within, e.p.RuleSlot(i))
-			continue
-		}
-		if k := e.p.Rules[i].Cookie; k != nil {
-			is := e.cookies.judge(k, pkt, frame, e.now())
-			if is.decides() {
-				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
-				res.Answered = is == replied
-				return res
-			}
-			if watch != nil {
-				watch(tried{slot: e.p.RuleSlot(i), effect: fates[is]})
-			}
-			res.Within = append(res.Within, e.p.RuleSlot(i))
-			continue
-		}
-		if g := e.greys[e.p.Rules[i].Greylist]; g != nil {
-			is := g.judge(pkt, frame, e.now())
-			if watch != nil {
-				watch(tried{slot: e.p.RuleSlot(i), effect: comes[is]})
-			}
-			if is.decides() {
-				res.Slot, res.Action = e.p.RuleSlot(i), action.Drop
-				return res
-			}
-			res.Within = append(res.Within, e.p.RuleSlot(i))
-			continue
-		}
-		if e.p.Rules[i].Action == action.Track {
-			if e.track(pkt, e.p.RuleSlot(i), &res) {
-				return res
-			}
-			continue
-		}
-		if res.act(e.p.Rules[i], e.p.RuleSlot(i)) {
-			return res
-		}
+	if watch != nil && effect != "" {
+		watch(tried{slot: slot, effect: effect})
 	}
-	if slot, ok := e.essential(pkt); ok {
-		if watch != nil {
-			watch(tried{slot: slot})
-		}
-		res.Slot, res.Action = slot, action.Pass
-		return res
+	if decides {
+		res.Slot, res.Action = slot, action.Drop
+	} else {
+		res.Within = append(res.Within, slot)
 	}
-	res.Slot, res.Action = e.p.DefaultSlot(), e.p.Default.Action
-	return res
+	return decides
 }
 
 // copies are packets that functions of a table get. For all that the compiler knows they keep them,
