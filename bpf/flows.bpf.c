@@ -249,8 +249,8 @@ static __always_inline int decode(const __u8 *at, const __u8 *end, struct segmen
 	return 1;
 }
 
-// wanted_datagram says whether a datagram is handed on. One more than the reader reads is handed
-// on, which tells the reader that there are more.
+// wanted_datagram returns 1 if a datagram goes to the reader. One more than the reader reads is
+// handed on, which tells the reader that there are more.
 static __always_inline int wanted_datagram(struct flows_cpu *c, const struct segment *s)
 {
 	__u32 now = bpf_jiffies64() | 1; // 0 is for what the agent has written

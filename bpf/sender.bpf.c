@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// Who sends a packet that leaves: the user and the group of its socket, and the unit and the
-// container whose cgroup the socket was made in. The kernel tells the uid and the number of the
-// cgroup. The rest is read from structures of the kernel. User space has looked up their layout.
+// Who sends a packet that leaves: the user and group of its socket, and the unit and container in
+// whose cgroup the socket was made. The kernel tells the uid and the number of the cgroup. The rest
+// is read from structures of the kernel. User space has looked up their layout.
 #include <stdbool.h>
 #include <linux/types.h>
 #include <linux/bpf.h>

@@ -66,9 +66,10 @@ static __always_inline __u64 cover(__u32 is, __u32 proof, __u32 from, __u32 to)
 #define NOTHING (~0ULL) // changes
 #define SOON 0x100      // with flags: a RST came in less than a second ago
 
-// leave_tcp gives both of a connection once a segment with flags has left, which takes the sequence
-// numbers from from to behind to; is and proof are what it was, FLOW_NONE if it was not known. What
-// has ended sends nothing but RSTs: these renew nothing.
+// leave_tcp returns the new state and proof (see both) of a connection after a segment has left.
+// The segment has flags and the sequence numbers from up to, not including, to. is and proof are
+// the old state, FLOW_NONE if the connection was not known. What has ended sends nothing but RSTs:
+// these renew nothing.
 __noinline __u64 leave_tcp(__u32 is, __u32 proof, __u32 flags, __u32 from, __u32 to)
 {
 	__u32 state = is & FLOW_STATE;

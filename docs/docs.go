@@ -13,7 +13,7 @@ import (
 //go:embed tutorial/*.md guides/*.md reference/*.md explanation/[a-z]*.md
 var files embed.FS
 
-// parts are the folders of pages, in the order in which a name is looked up.
+// parts are the folders of pages, in the order of look-ups by name.
 var parts = []string{"tutorial", "guides", "reference", "explanation"}
 
 // Topics returns the names of the pages, by part and in order. A page whose name an earlier part

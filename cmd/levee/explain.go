@@ -193,7 +193,7 @@ func (e *env) tell(p *policy.Policy, link packet.Link, tr oracle.Trace, n int,
 	return nil
 }
 
-// explainLive tells the stories of packets that come by.
+// explainLive tells the stories of packets as they arrive.
 func (e *env) explainLive(cmd *cobra.Command, by *explained, j *judge.Judge,
 	f *explainFlags) error {
 	dev, _, err := e.inForce(cmd, f.dev)

@@ -180,7 +180,7 @@ func (e *env) sampleOf(path string, link packet.Link, p *policy.Policy) (*signat
 	return s, nil
 }
 
-// passing returns a sample of what passes an interface from now on.
+// passing returns a sample of the packets that an interface passes, beginning now.
 func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, error) {
 	ctx, stop := e.Signals()
 	defer stop()

@@ -42,7 +42,7 @@ type Kernel interface {
 	Close()
 }
 
-// Options are what an agent is run with.
+// Options configure an agent.
 type Options struct {
 	// Policies reads the policies whose sources are followed.
 	Policies func(context.Context) ([]*policy.Policy, error)
@@ -57,7 +57,7 @@ type Options struct {
 	Others func(context.Context) (map[netip.Prefix]string, error)
 	// Upstream are those on whom the machine depends; nil: nobody.
 	Upstream func() (*upstream.Servers, error)
-	// Lookup is how names of servers are looked up; nil: as the machine does.
+	// Lookup resolves names of servers; nil: as the machine does.
 	Lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
 	Kernel Kernel
 	// Streams opens what is read of flows; nil: nobody reads any.
@@ -73,7 +73,7 @@ type Options struct {
 	Events *pubsub.Hub
 	// Parts knows which parts work, those of others too; nil: one of the agent's own.
 	Parts *part.Register
-	// Alarms are what others have found that somebody should look at; nil: none.
+	// Alarms are alarms of other parts; nil: none.
 	Alarms <-chan string
 	// Metrics are those of the data plane.
 	Metrics   func(context.Context) ([]openmetrics.Family, error)

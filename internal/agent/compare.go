@@ -228,7 +228,7 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 	}
 }
 
-// chosen gathers leases of a page, and ends it when there are enough, or enough were looked at.
+// chosen collects leases of a page until it has enough, or has read enough.
 func chosen(some *[]ledger.Lease, which func(ledger.Lease) bool) func(ledger.Lease) bool {
 	seen := 0
 	return func(l ledger.Lease) bool {

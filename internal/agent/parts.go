@@ -139,7 +139,7 @@ func (a *Agent) wrote(err error) error {
 	return err
 }
 
-// alarms returns what somebody should look at: what has happened, and the parts that do not work.
+// alarms returns the alarms of all parts: what has happened, and the parts that do not work.
 func (a *Agent) alarms(parts []part.Status) []Alarm {
 	out := append([]Alarm{}, a.status.Alarms...)
 	for _, p := range part.Failing(parts) {

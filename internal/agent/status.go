@@ -85,7 +85,7 @@ type Refusal struct {
 	Count  uint64    `json:"count"`
 }
 
-// Alarm is what somebody should look at.
+// Alarm is a failure that an operator should look at.
 type Alarm struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`

@@ -19,7 +19,7 @@ type reading struct {
 	received, judged uint64
 }
 
-// reading reads what there is now of the interface that a policy is put on.
+// reading reads the counters of the interface that gets a policy.
 func (u *up) reading() (reading, error) {
 	l, err := netlink.LinkByIndex(u.dev.Index)
 	if err != nil {

@@ -86,7 +86,7 @@ func (u *up) restore(p *codegen.Program, l *loader.Loaded, k *inherited) error {
 	return nil
 }
 
-// fillNew fills a new set with what it begins with.
+// fillNew fills a new set with its initial entries.
 func (u *up) fillNew(l *loader.Loaded, p *codegen.Program, ps *policy.Set) error {
 	if len(ps.Begin) == 0 {
 		return nil

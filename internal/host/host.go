@@ -1,5 +1,5 @@
-// Package host reads what figures depend on: kernel, processor, mitigations, and the versions of
-// the tools beside levee in comparisons.
+// Package host reads the properties of a machine on which figures depend: kernel, processor,
+// mitigations, and the versions of the tools beside levee in comparisons.
 //
 // Nothing goes in but the number of a core; out comes an Info, with empty fields where the machine
 // does not tell. It must never change anything, and never fail: a report without a governor is

@@ -32,7 +32,7 @@ type sample struct {
 	mono  time.Duration
 }
 
-// resample is how long a reading is relied on. The two clocks do not drift (both follow
+// resample is how long a reading is used. The two clocks do not drift (both follow
 // tick_do_update_jiffies64, kernel/time/tick-sched.c); this is for a guest that was stopped.
 const resample = time.Second
 

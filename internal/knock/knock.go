@@ -163,7 +163,7 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 	return nil
 }
 
-// farFuture is beyond what microseconds of a time.Time are exact for: the year 2262.
+// farFuture is beyond the times whose microseconds a time.Time can count: the year 2262.
 const farFuture = int64(1<<63-1) / 1000
 
 // forget removes numbers that are too old to be taken again.

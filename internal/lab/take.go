@@ -319,7 +319,7 @@ func (d *Device) leave() (told, err error) {
 	return told, move(link, home)
 }
 
-// arrive gives a device its state and addresses back where it came from. It may be called again.
+// arrive restores state and addresses of a device in its own namespace. It may be called again.
 func (d *Device) arrive() error {
 	home := findNetns(d.Taken.Home, d.Taken.Cookie)
 	if home == "" {

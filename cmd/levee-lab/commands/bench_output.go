@@ -135,7 +135,7 @@ func (e *env) showBench(m bench.Report, d *document.Document, laid *published.Co
 	return showErr
 }
 
-// write makes the files that were asked for. One that fails does not keep the others back.
+// write writes the files that the options name. One that fails does not keep the others back.
 func (o *benchOutput) write(d *document.Document) error {
 	var errs []error
 	file := func(path string, make func(io.Writer) error) {

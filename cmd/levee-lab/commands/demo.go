@@ -53,7 +53,7 @@ func newLabDemo(e *env) *cobra.Command {
 	return cmd
 }
 
-// demoRole is the hidden command that the demo starts its service and its visitors with.
+// demoRole is the hidden command by which the demo starts its service and its visitors.
 const demoRole = "demo-role"
 
 func newLabDemoRole(e *env) *cobra.Command {

@@ -167,7 +167,7 @@ func (w *Watch) part(to netip.AddrPort, asked bool) *known {
 	return k
 }
 
-// group returns what a stream is known by: the group that was asked for, or where it goes.
+// group returns the key of a stream: the group that was asked for, or where it goes.
 func (w *Watch) group(s *mpegts.Stream) netip.AddrPort {
 	g, _ := mpegts.GroupOf(s, w.Groups)
 	return g

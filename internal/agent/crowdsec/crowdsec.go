@@ -311,7 +311,7 @@ func (b *Bans) Apply(s *Stream, now time.Time) map[netip.Prefix]time.Time {
 	return changed
 }
 
-// prefix returns what a decision is about.
+// prefix returns the address or network of a decision.
 func (d *Decision) prefix() (p netip.Prefix, ok bool) {
 	switch strings.ToLower(d.Scope) {
 	case "ip":

@@ -40,7 +40,7 @@ func Carry(p *policy.Policy, allowed func(context.Context, string, *policy.Polic
 	}
 }
 
-// carrier finds the rules that go on.
+// carrier finds the rules that the next policy keeps.
 type carrier struct {
 	changer
 	all   []episode.Live

@@ -38,7 +38,7 @@ type ManagerOptions struct {
 	Log       func(format string, args ...any)
 }
 
-// lookEvery is how often interfaces with detectors are looked for.
+// lookEvery is the time between two searches for interfaces with detectors.
 const lookEvery = 5 * time.Second
 
 // Manager watches all interfaces of a network namespace whose policies have detectors.
@@ -245,7 +245,7 @@ func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
 		}})
 }
 
-// ErrOver is that an incident is over.
+// ErrOver says that an incident has ended.
 var ErrOver = errors.New("it is over, and none of its rules is in force")
 
 // Undo takes back what was done about an incident.

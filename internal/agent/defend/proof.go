@@ -30,8 +30,8 @@ const (
 // isCookie says whether a cookie asks for it.
 func (p proof) isCookie() bool { return p == byCookie || p == byNumber }
 
-// proof returns what the policy has for all ports that the flood goes to. Nothing is asked for that
-// the operator has not said his clients can do.
+// proof returns the policy's way of proving clients that covers all ports of the flood. Nothing is
+// asked for that the operator has not said his clients can do.
 func (j *job) proof() proof {
 	if !j.Alarm.Kind.Row().Proves || len(j.ports) == 0 {
 		return byNothing

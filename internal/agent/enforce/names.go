@@ -80,8 +80,8 @@ func (k *Protected) RefusesName(text string) string {
 	return ""
 }
 
-// OwnNames returns the names that rules of a policy pass: those that the machine serves or asks
-// for. Entries of dynamic sets do not count, since others may have put them there.
+// OwnNames returns the names that rules of a policy pass: those that the machine serves or queries.
+// Entries of dynamic sets do not count, since others may have put them there.
 func OwnNames(p *policy.Policy) *Zones {
 	rules := slices.Concat(p.Protect, p.Rules)
 	if p.Out != nil {

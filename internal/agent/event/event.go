@@ -152,7 +152,7 @@ func (m *Matcher) Resume(newest time.Time) {
 	}
 }
 
-// subject is what an event is about: an address, or a name of the DNS.
+// subject is the address or name of an event: an address, or a name of the DNS.
 type subject struct {
 	addr netip.Addr
 	name dnsname.Name // where addr is none

@@ -13,7 +13,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// texts is what a text is compared with. It is used by one goroutine.
+// texts is the texts of a condition. It is used by one goroutine.
 type texts struct {
 	how        policy.How
 	anyCase    bool

@@ -40,7 +40,8 @@ type Rates struct {
 	Series
 	Values         []float32
 	Packets, Bytes uint64 // of the whole range
-	// Merged is how many series this one is the sum of; its peaks are at least as high as theirs.
+	// Merged is the number of series that this one sums up; its peaks are at least as high as
+	// theirs.
 	Merged int
 }
 

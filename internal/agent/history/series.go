@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what a series is about.
+// Kind is the subject of a series.
 type Kind string
 
 const (

@@ -4,7 +4,7 @@
 //
 // In go the counters of cards and backlogs, and what policies were found to judge, second by
 // second; out comes the state of a part for each interface that has a policy. It must never change
-// anything in the kernel, but have a policy move on that packets come past.
+// anything in the kernel, except to move a policy that packets bypass.
 package overload
 
 import (

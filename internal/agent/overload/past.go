@@ -9,7 +9,7 @@ import (
 	"levee/internal/agent/part"
 )
 
-// Times of a policy that packets come past.
+// Times of a policy that packets bypass.
 const (
 	// keeperFirst is how long a keeper has to move it, which it does at once where one runs: two
 	// that move it would pass over a hook that is good.

@@ -25,7 +25,7 @@ type Event struct {
 	Count    int       `json:"count,omitempty" doc:"How many entries, leases or lost events."`
 }
 
-// Kind is what an event is about.
+// Kind is the subject of an event.
 type Kind string
 
 // Kinds of events.

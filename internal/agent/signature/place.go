@@ -151,7 +151,7 @@ func (w *work) measure(rules []chosen) (dropped, harmed []int) {
 	return count(w.flood, w.targets), count(w.good, nil)
 }
 
-// findings are what `levee check` warns of.
+// findings are warnings of `levee check`.
 type findings map[string]bool
 
 func findingsOf(p *policy.Policy, known findings) findings {

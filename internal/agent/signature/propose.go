@@ -196,8 +196,8 @@ func newWork(flood, good *Sample, l Limits) *work {
 	return w
 }
 
-// suggested returns the terms that packets of the flood suggest, with the packets that they hold
-// for.
+// suggested returns the terms that packets of the flood suggest, each with the packets that match
+// it.
 func (w *work) suggested(left set) ([]*term, error) {
 	terms := suggest(groupsOf(w.views[0], w.views[1], left))
 	for i, v := range w.views {

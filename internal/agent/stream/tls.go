@@ -245,7 +245,7 @@ func (h *hello) record(over byte) map[string]any {
 	return out
 }
 
-// ja3 is what JA3 is the hash of.
+// ja3 returns the text whose MD5 hash is JA3.
 func (h *hello) ja3() string {
 	lists := []string{strconv.Itoa(int(h.version))}
 	for _, l := range [][]uint16{h.ciphers, h.extensions, h.groups} {

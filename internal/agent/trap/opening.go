@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a client sends before keys are agreed on.
+// Bounds of a client's packets before the key exchange.
 const (
 	maxIdentification = 255   // RFC 4253, 4.2, with its end of line
 	maxPacket         = 35000 // RFC 4253, 6.1: what every implementation takes

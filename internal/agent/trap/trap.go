@@ -212,7 +212,7 @@ func (t *Trap) handle(c *connection) {
 		Why: c.why(err)}))
 }
 
-// source returns what connections are counted by: hosts have an IPv6 /64.
+// source returns the key by which connections are counted: hosts have an IPv6 /64.
 func source(a net.Addr) netip.Prefix {
 	from := addrPort(a).Addr()
 	bits := 32

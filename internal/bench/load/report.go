@@ -116,7 +116,7 @@ func certificate(t *Result, size int, what string) []report.Cell {
 		report.Quantity(off, "%.4f", off))
 }
 
-// Prune takes charts away that nothing went into.
+// Prune removes charts without points.
 func Prune(d *report.Document) {
 	d.Charts = slices.DeleteFunc(d.Charts, func(c *report.Chart) bool { return !c.Drawable() })
 }

@@ -67,7 +67,7 @@ func (r *Result) Lookup(k workload.Kind, skew workload.Skew) *Timing {
 	return nil
 }
 
-// Set is what structures are filled with.
+// Set is the entries of structures.
 type Set struct {
 	Width    int // bits of an address
 	Entries  string
@@ -101,7 +101,7 @@ func Samples(table []netip.Prefix, name string, width int, sizes []int, seed uin
 	return out
 }
 
-// Traffics are the addresses that are looked up.
+// Traffics are the kinds of addresses of look-ups.
 var Traffics = []struct {
 	Kind workload.Kind
 	Skew workload.Skew

@@ -21,7 +21,7 @@ const traceLength = 1 << 17
 // unroll is how many look-ups a round of the loop makes, so that the loop costs little.
 const unroll = 8
 
-// timer is a program that looks all addresses of a map up. It is of the traffic control kind, which
+// timer is a program that looks up all addresses of a map. It is of the traffic control kind, which
 // the kernel starts without the RCU grace periods of XDP test runs; the code of a look-up is the
 // same.
 type timer struct {

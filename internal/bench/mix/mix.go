@@ -36,7 +36,7 @@ type Options struct {
 	Rates []float64
 }
 
-// maxPoints is how many shares and rates may be asked for.
+// maxPoints is the largest number of shares and rates.
 const maxPoints = 40
 
 var usual = flood.Usual{

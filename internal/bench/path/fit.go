@@ -13,7 +13,7 @@ type Fit struct {
 	Left      float64 // ns that the worst size is off the line
 }
 
-// minPoints is the fewest sizes that a line is drawn through: two leave nothing that could be off.
+// minPoints is the fewest sizes for a line: two leave nothing that could be off.
 const minPoints = 4
 
 // point is a size and its least round trip.

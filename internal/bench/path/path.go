@@ -38,7 +38,7 @@ type Options struct {
 	Families []string // IPv4, IPv6; nil: as the host has addresses
 	Sizes    []int    // nil: 16 from minSize to MaxSize
 	Rate     float64  // requests a second; 0: 100
-	// Timeout is how long the last answer is waited for; 0: a second.
+	// Timeout is the longest wait for the last answer; 0: a second.
 	Timeout time.Duration
 }
 

@@ -66,8 +66,8 @@ func (o *Options) complete() error {
 	return err
 }
 
-// rung finds the only name that is or begins with what was asked for; of several, the only one
-// without a remark in parentheses: "nft" is the one with all rules, not the one with one rule.
+// rung finds the only name that is or begins with the given text; of several, the only one without
+// a remark in parentheses: "nft" is the one with all rules, not the one with one rule.
 func rung(asked string, names []string) (string, error) {
 	var found, plain []string
 	for _, n := range names {

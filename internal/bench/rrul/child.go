@@ -49,7 +49,7 @@ type missing string
 func (m missing) Error() string   { return string(m) }
 func (m missing) Is(e error) bool { return e == contender.ErrMissing }
 
-// Lines that a role is asked by.
+// Lines by which a role is asked.
 const (
 	askBegin = "begin" // connections
 	askCount = "count"

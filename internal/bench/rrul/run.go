@@ -146,9 +146,9 @@ func (x *watch) all(ctx context.Context) error {
 	return err
 }
 
-// How long before they begin probes are told of: soon is for their threads to be there. A peer has
-// to hear of them before, and may have other work: told, and so many errors of the clocks, which
-// are halves of a round trip.
+// The time between the announcement of probes and their beginning: soon is for their threads to be
+// there. A peer has to hear of them before, and may have other work: told, and so many errors of
+// the clocks, which are halves of a round trip.
 const (
 	soon  = 10 * time.Millisecond
 	told  = 500 * time.Millisecond
@@ -259,7 +259,7 @@ func (x *watch) probes(kind string, rng *rand.Rand) echo.Probes {
 	}
 }
 
-// lastProbe is how long the last probes are waited for.
+// lastProbe is the longest wait for the last probes.
 const lastProbe = time.Second
 
 // seconds of nanoseconds; 0 for what has not come.

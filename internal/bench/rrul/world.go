@@ -25,7 +25,7 @@ type world interface {
 	clients() []netip.Addr // addresses
 	// compare tells how far its monotonic clock is ahead of the one here, and within which error.
 	compare() (ahead, within time.Duration, err error)
-	// where is what its sentences begin with.
+	// where begins its sentences.
 	where() string
 }
 

@@ -179,7 +179,7 @@ func writeNFT(b *bytes.Buffer, r *workload.Rule) {
 	b.WriteString(" counter name c drop\n")
 }
 
-// firstRules call the chain RULES, and count what it lets through.
+// firstRules call the chain RULES, and count the packets that it passes.
 const firstRules = "-A PREROUTING -j RULES\n-A PREROUTING\n"
 
 // iptablesRules returns the rules in a chain of their own, called from the first hook of iptables.

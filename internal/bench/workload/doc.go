@@ -1,4 +1,4 @@
-// Package workload draws what levee is measured with: tables of prefixes as they are in Internet
+// Package workload draws the inputs of measurements: tables of prefixes as they are in Internet
 // routing, rule sets as they are in access lists and firewalls, and the packets that go with them.
 //
 // In go a size and a seed, out come prefixes, rules, addresses and packet headers; the same seed

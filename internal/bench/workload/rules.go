@@ -81,8 +81,8 @@ func (r *Rule) scope() float64 {
 	return n
 }
 
-// pool is addresses, all and by the length that they were drawn for: prefixes of real sets are
-// nested a few levels deep, so that an address hardly comes again at another length.
+// pool is addresses, all of them and by the prefix length for which they were drawn: prefixes of
+// real sets are nested a few levels deep, so that an address hardly comes again at another length.
 type pool struct {
 	all    []uint32
 	length [33][]uint32

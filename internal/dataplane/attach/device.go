@@ -16,7 +16,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Device is the interface that a policy is put on.
+// Device is an interface that gets a policy.
 type Device struct {
 	Name   string
 	Index  int
@@ -105,7 +105,8 @@ func Driver(name string) string {
 	return "driver " + driver
 }
 
-// RefuseLayer returns an error if packets of the interface do not begin as programs expect them to.
+// RefuseLayer returns an error if packets of the interface begin with a header that programs do not
+// know.
 func RefuseLayer(d *Device) error {
 	if d.layer == nil {
 		return nil

@@ -24,7 +24,7 @@ import (
 // CallerName is what tools of libxdp list.
 const CallerName = codegen.ProgramName
 
-// callerPriority has it called first. Tools of libxdp use 50 where nothing is asked for.
+// callerPriority has it called first. The default of libxdp's tools is 50.
 const callerPriority = 0
 
 const (

@@ -17,7 +17,7 @@ type Told struct {
 	Rules       []ToldRule   `json:"rules"`
 	NotReached  []diag.Shown `json:"not_reached"` // rules without a packet
 	NotMeasured int          `json:"not_measured"`
-	// one rule in so many was looked at; not there: all were
+	// one rule in so many was measured; not there: all were
 	SampleEvery int `json:"sample_every,omitempty"`
 	Repeat      int `json:"repeat"`
 }

@@ -12,7 +12,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Listen listens at addresses. A socket of multipath TCP could not be diverted to.
+// Listen listens at addresses. Connections cannot be diverted to a socket of multipath TCP.
 func Listen(ctx context.Context, addresses []string,
 	say func(format string, args ...any)) ([]net.Listener, error) {
 	var lc net.ListenConfig

@@ -3,8 +3,8 @@
 //
 // In go a policy and sessions; out comes the first session of which the policy would drop a packet,
 // and by what. The lowered rules are asked which packets that may arrive of a session they drop: of
-// a session some fields are known, and all others may be anything. Nothing is changed, and the
-// machine is not looked at: package session does that.
+// a session some fields are known, and all others may be anything. It changes nothing and does not
+// read the machine: package session does that.
 package guard
 
 import (

@@ -214,7 +214,7 @@ const (
 	compareSoon = 50 * time.Millisecond
 )
 
-// pastAgain is how often it is tried again to do something about packets that come past.
+// pastAgain is the time between two attempts against packets that bypass the policy.
 const pastAgain = time.Minute
 
 // compare has a policy that packets come past go to the next hook, at once.

@@ -419,9 +419,8 @@ func (r *Runner) forget(what state.Contents) error {
 	return nil
 }
 
-// SetAdd puts an entry into a dynamic set that the program looks up; lease 0 is the set's own. A
-// set that the program does not look up is no error: the compiler leaves out what no rule can
-// reach.
+// SetAdd puts an entry into a dynamic set of the program; lease 0 is the set's own. A set that the
+// program does not look up is no error: the compiler leaves out what no rule can reach.
 func (r *Runner) SetAdd(name string, e sets.Entry) error {
 	s := r.sets[name]
 	if s == nil {

@@ -128,7 +128,7 @@ func Service(ctx context.Context, name string, p *policy.Policy, all []session.S
 	return nil
 }
 
-// Fallbacks returns what `on error` of a policy asks for.
+// Fallbacks returns the policies that `on error` puts in force.
 func (g *Gate) Fallbacks(p *policy.Policy, at []AtRisk) (all []dataplane.Fallback) {
 	plain := true
 	for _, r := range at {

@@ -160,7 +160,7 @@ func (p *putting) goesOn() bool {
 	return slices.Equal(sums, g.SetFiles)
 }
 
-// targetOf returns what policies are compiled for.
+// targetOf returns the target for which policies are compiled.
 func targetOf(mode store.Mode) (t codegen.Target, err error) {
 	t = codegen.Target{Hook: plan.CGroup, Link: packet.L3, CPUs: ebpf.MustPossibleCPU()}
 	if mode == Socket {

@@ -207,7 +207,7 @@ func WhyNot(name string) string {
 	return "the service does not run, or has not been started since"
 }
 
-// place is the cgroup that a policy of a service was put at.
+// place is the cgroup at which a policy of a service was put.
 type place struct {
 	Dir string `json:"directory"`
 	ID  uint64 `json:"id"`

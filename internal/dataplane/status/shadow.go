@@ -100,7 +100,7 @@ func newDecision(c generation.SlotCounter, v shadow.Verdict) Decision {
 	return Decision{v.String(), diag.Shown(c.Rule), c.Line, c.Label, c.Text}
 }
 
-// Shadows returns what shadows would do otherwise, and what somebody may want to know besides: on
+// Shadows returns the decisions that shadows would have made otherwise, and notes for the user: on
 // one interface, or with "" on all of this network namespace or of every one.
 func Shadows(ctx context.Context, dev string, everywhere bool) (*DiffReport, []string, error) {
 	all, notes, err := inspect.Status(ctx, everywhere)

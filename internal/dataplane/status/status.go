@@ -209,8 +209,8 @@ func (r *Report) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Look returns what runs where now, and what somebody may want to know of it besides: on one
-// interface, or with "" on all of this network namespace or of every one.
+// Look returns what runs where now, and notes for the user: on one interface, or with "" on all of
+// this network namespace or of every one.
 func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, error) {
 	all, notes, err := inspect.Status(ctx, everywhere)
 	if err == nil {

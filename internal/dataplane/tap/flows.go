@@ -19,8 +19,7 @@ import (
 	"levee/internal/packet"
 )
 
-// FlowPacket is one of the first packets of a flow. It is overwritten when the function returns
-// that it is given to.
+// FlowPacket is one of the first packets of a flow. It is overwritten after the callback returns.
 type FlowPacket struct {
 	At     time.Time
 	Link   packet.Link

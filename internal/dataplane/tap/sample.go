@@ -19,7 +19,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Sampled is a packet that was judged, and how many it stands for.
+// Sampled is a judged packet with its weight: the number of packets for which it stands.
 type Sampled struct {
 	At     time.Time
 	Weight uint64 // packets, with this one

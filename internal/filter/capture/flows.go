@@ -40,8 +40,8 @@ const (
 // flowIdle is after how long without a datagram a flow of UDP begins anew.
 const flowIdle = time.Minute
 
-// FlowBounds are how much of a flow is handed on: bytes of a stream, or datagrams, and one more of
-// these.
+// FlowBounds say how much of a flow goes to the reader: bytes of a stream, or datagrams, and one
+// more of these.
 type FlowBounds struct{ Bytes, Datagrams int }
 
 // FlowSpec returns the program with its maps. passes are codes of packets that pass, ether is

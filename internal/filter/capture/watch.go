@@ -26,7 +26,7 @@ const unitBits = 20
 // burstShare of the events of a second may come at once.
 const burstShare = 32
 
-// MostWatched is how many events a second and CPU can be asked for.
+// MostWatched is the largest bound of events a second and CPU.
 const MostWatched = 1_000_000
 
 // MostToldOf is how much of a packet an event can have, WATCH_SNAP in bpf/watch.bpf.c.

@@ -80,7 +80,7 @@ const (
 	ofExpires  = int(unsafe.Offsetof(answerCookieSource{}.Expires))
 )
 
-// Places is how many sources a memory has room for.
+// Places is the number of sources for which a memory has room.
 const Places = (Size - atSources) / sourceSize
 
 // Lease is how long a source that has proven itself may send SYNs that nobody answers in the host's
@@ -202,8 +202,8 @@ func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second+1)*hz))
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. The
-// key is the same in all memories then. It is for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. The key is
+// the same in all memories then. It is for tests.
 func SetClock(memory []byte, jiffies uint64) {
 	clear(memory[:atClock])
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)

@@ -74,7 +74,7 @@ const (
 	placeBytes = 8
 )
 
-// Places is how many notes a memory has room for.
+// Places is the number of notes for which a memory has room.
 const Places = (Size - HeadBytes) / placeBytes
 
 var load = sync.OnceValues(loadSocket)
@@ -138,8 +138,8 @@ func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint32(memory[atLease:], uint32(uint64(Lease/time.Second+1)*hz))
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
-// for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

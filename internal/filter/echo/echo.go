@@ -254,8 +254,8 @@ func Seed(memory []byte, hz uint64) {
 	put(atHolds, uint64(Holds/time.Second)*hz)
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
-// for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

@@ -86,7 +86,7 @@ const (
 	ofState     = int(unsafe.Offsetof(judgeFragmentDatagram{}.State))
 )
 
-// Places is how many datagrams a memory has room for.
+// Places is the number of datagrams for which a memory has room.
 const Places = buckets * places
 
 var load = sync.OnceValues(loadJudge)
@@ -136,8 +136,8 @@ func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint64(memory[atCost:], hz<<16/PerSecond)
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
-// for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

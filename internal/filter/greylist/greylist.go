@@ -1,6 +1,5 @@
-// Package greylist drops a packet of a client that has not come before, and lets those of others
-// go on: a function for programs at ingress, which clang makes of bpf/greylist.bpf.c, and the
-// layout of its memory.
+// Package greylist drops packets of new clients and lets those of others go on: a function for
+// programs at ingress, which clang makes of bpf/greylist.bpf.c, and the layout of its memory.
 //
 // The memory is a head with the secret key of the hash and a meter for each rule, and lines of
 // fifteen clients. A client is a tag of its hash, whether it has come again, and a time. A line
@@ -75,7 +74,8 @@ const (
 var _ = [1]struct{}{}[int(policy.MaxGreylist/policy.GreylistTick)/span]
 var _ = [1]struct{}{}[policy.GreylistTick-1<<tickShift]
 
-// Room is how many clients a memory has room for: lines of fifteen, a power of two of them.
+// Room is the number of clients for which a memory has room: lines of fifteen, a power of two of
+// them.
 type Room int
 
 // MinRoom is what a policy has on the smallest machine, in 1 MB, MaxRoom on the largest, in 64 MB,
@@ -141,8 +141,8 @@ func Seed(memory []byte, hz uint64) {
 	binary.NativeEndian.PutUint32(memory[atJiffy:], uint32(limit.Tick(hz)))
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
-// for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

@@ -60,7 +60,7 @@ func RingSpec(bytes uint32) *ebpf.MapSpec {
 // Label returns the function of a log, which is given the context and the bytes of the frame.
 func Label(i int) string { return fmt.Sprintf("log_%d", i) }
 
-// Functions is what the functions of all logs of a program are made for.
+// Functions emits the functions of all logs of a program.
 type Functions struct {
 	*assembler.Builder
 	Context assembler.Param

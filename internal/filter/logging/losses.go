@@ -2,7 +2,7 @@ package logging
 
 import "encoding/binary"
 
-// Losses are events that nobody was told of.
+// Losses are events that reached no reader.
 type Losses struct {
 	Bound uint64 `json:"bounded"` // above EventsPerSecond
 	Ring  uint64 `json:"untold"`  // nobody watched, or there was no place

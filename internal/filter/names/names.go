@@ -71,7 +71,7 @@ func Keys(s Secret) []byte {
 	return k.bytes()
 }
 
-// WorkSpec describes the map that the function works on.
+// WorkSpec describes the map of the function's scratch memory.
 func WorkSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: WorkMap, Type: ebpf.PerCPUArray, KeySize: 4,
 		ValueSize: uint32(WorkBytes), MaxEntries: 1}

@@ -41,7 +41,7 @@ func (m *meter) above(rate uint64, now time.Time) bool {
 	return now.Before(m.until)
 }
 
-// answer is a number that a client may prove itself by.
+// answer is a number by which a client may prove itself.
 type answer struct {
 	number uint32
 	at     time.Time

@@ -9,8 +9,8 @@ import (
 // Leaving reports whether the policy says something of what leaves.
 func (e *Evaluator) Leaving() bool { return e.leaving != nil }
 
-// Leave judges a frame that leaves by the interface. What passes has been seen to leave, which
-// connections are known by. Where the policy says nothing of it, it passes, and no slot has
+// Leave judges a frame that leaves by the interface. Packets that pass count as seen to leave,
+// which makes connections known. Where the policy says nothing of it, it passes, and no slot has
 // decided: the result is the zero value but for the action.
 func (e *Evaluator) Leave(frame []byte) Result { return e.LeaveInto(new(Record), frame) }
 

@@ -111,7 +111,7 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 	return e
 }
 
-// SetClock makes now the time that leases, limits and connections are held against.
+// SetClock makes now the clock of leases, limits and connections.
 func (e *Evaluator) SetClock(now func() time.Time) {
 	e.now = now
 	if e.leaving != nil {

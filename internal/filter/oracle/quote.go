@@ -26,8 +26,8 @@ func quoted(pkt *packet.Packet, frame []byte) []byte {
 	return frame[pkt.TransportOffset+header : pkt.NetworkOffset+pkt.Len]
 }
 
-// quotesKnown says whether a quoted packet has left on a connection that is known. The error has
-// to have come to where that packet was from.
+// quotesKnown says whether a quoted packet has left on a connection that is known. The destination
+// of the error has to be the source of that packet.
 func (e *Evaluator) quotesKnown(pkt *packet.Packet, quote []byte) bool {
 	var k connectionKey
 	var ok bool

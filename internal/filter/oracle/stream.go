@@ -114,7 +114,7 @@ func (s streams) holds(t *term, pkt *packet.Packet, frame []byte, now time.Time)
 	return contains != t.not
 }
 
-// gotStream returns what a segment has of the stream that a term asks for.
+// gotStream returns the part of a term's stream that a segment has.
 func (s streams) gotStream(t *policy.Term, pkt *packet.Packet, frame []byte, now time.Time) string {
 	contains, known, has := s.known(&term{of: t, find: finders(t.Pattern)}, pkt, frame, now)
 	switch {

@@ -48,8 +48,8 @@ type BytecodeLookup struct {
 	First int // of Arms
 }
 
-// Arm is code that bytecode calls by number: a look-up in a list of endpoints, or what a rule asks
-// besides. Many of them are one function: functions of their own would soon be more than the kernel
+// Arm is code that bytecode calls by number: a look-up in a list of endpoints, or an Extra of a
+// rule. Many of them are one function: functions of their own would soon be more than the kernel
 // takes.
 type Arm struct {
 	Number   int
@@ -68,7 +68,7 @@ func (a *Arm) size() int {
 	return sizeArm + a.bound
 }
 
-// ExtraKey finds what a rule of bytecode asks besides.
+// ExtraKey finds an Extra of a rule of bytecode.
 type ExtraKey struct{ Bytecode, Rule int } // numbers
 
 // ArmKey finds an arm. One list may be asked for either side, and for ports as well as for

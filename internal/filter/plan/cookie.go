@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Cookie is a cookie that packets may come to.
+// Cookie is a cookie that packets may reach.
 type Cookie struct {
 	Rule  *policy.Rule
 	Slot  int // of the rule
@@ -21,7 +21,7 @@ func (p *Plan) ProvesSources() bool {
 	return p.State.Keeps(state.HoldsCookies) && p.Tracks() && !p.Target.IsShadow()
 }
 
-// findCookies lists the cookies that packets may come to.
+// findCookies lists the cookies that packets may reach.
 func (p *planner) findCookies() {
 	if p.Target.IsShadow() {
 		return

@@ -36,7 +36,7 @@ type Cut struct {
 // rule.
 const fewRules = 6
 
-// Axis is what a tree can cut on: a field, or half of an IPv6 address.
+// Axis is a dimension of a tree's cuts: a field, or half of an IPv6 address.
 type Axis struct {
 	Field field.Field
 	Low   bool // the lower half of an IPv6 address

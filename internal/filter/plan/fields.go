@@ -29,7 +29,7 @@ func (f *Fields) Ask(q *ir.Cond) {
 	f[q.Number] = true
 }
 
-// askAll notes the fields that rules ask for.
+// askAll notes the fields that rules read.
 func (f *Fields) askAll(rules []ir.Rule) {
 	for i := range rules {
 		for j := range rules[i].Conds {

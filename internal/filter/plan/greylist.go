@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Greylist is a greylist that packets may come to.
+// Greylist is a greylist that packets may reach.
 type Greylist struct {
 	*policy.Greylist
 	Rule  *policy.Rule
@@ -18,7 +18,7 @@ type Greylist struct {
 // Salt returns what tells the clients of one greylist from those of another in the memory of all.
 func (g *Greylist) Salt() uint32 { return logging.Number(g.Rule.ID) }
 
-// findGreylists lists the greylists that packets may come to.
+// findGreylists lists the greylists that packets may reach.
 func (p *planner) findGreylists() {
 	reached := p.reached(action.Greylist)
 	taken := map[int]bool{}

@@ -188,5 +188,5 @@ func (p *planner) tableBytes() (n int) {
 	return n
 }
 
-// bytecodeTables is how many tables all bytecode is in.
+// bytecodeTables is the number of tables of all bytecode together.
 const bytecodeTables = 4

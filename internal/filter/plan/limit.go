@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Limit is a limit that packets may come to. It is one function, whatever the number of chains.
+// Limit is a limit that packets may reach. It is one function, whatever the number of chains.
 type Limit struct {
 	*policy.Limit
 	Rule *policy.Rule
@@ -18,7 +18,7 @@ type Limit struct {
 	Families limit.Families
 }
 
-// findLimits lists the limits that packets may come to.
+// findLimits lists the limits that packets may reach.
 func (p *planner) findLimits() {
 	reached := map[*policy.Limit]limit.Families{}
 	for _, c := range ir.Classes() {

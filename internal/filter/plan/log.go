@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Log is a log that packets may come to.
+// Log is a log that packets may reach.
 type Log struct {
 	Rule *policy.Rule
 	Slot int // of the rule
@@ -17,7 +17,7 @@ type Log struct {
 // it also after a replace.
 func (l *Log) Number() uint32 { return logging.Number(l.Rule.ID) }
 
-// findLogs lists the logs that packets may come to.
+// findLogs lists the logs that packets may reach.
 func (p *planner) findLogs() {
 	if !p.Target.IsShadow() {
 		p.Logs = logsOf(p.Program)

@@ -22,7 +22,7 @@ type Search struct {
 	ID uint32
 }
 
-// findSearches lists the searches that packets may come to.
+// findSearches lists the searches that packets may reach.
 func (p *planner) findSearches() {
 	known := map[*policy.Pattern]bool{}
 	note := func(q *policy.Pattern) {

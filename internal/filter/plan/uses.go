@@ -62,7 +62,7 @@ func (p *planner) fillUse() {
 	}
 }
 
-// families counts, for each effect that the program has, the families of which packets may come to
+// families counts, for each effect that the program has, the families of which packets may reach
 // a rule with it.
 func (p *planner) families() map[action.Action]int {
 	type met struct {

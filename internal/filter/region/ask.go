@@ -103,7 +103,7 @@ func (s *space) addressSides(source bool) (high, low int) {
 	return high, s.side(side{about: ofDestinationLow})
 }
 
-// place is where a list of prefixes lies, and whose addresses are asked for.
+// place is the memory of a list of prefixes, with the side of the packet that it is about.
 type place struct {
 	first  *netip.Prefix
 	n      int

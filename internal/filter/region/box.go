@@ -26,7 +26,7 @@ func (s *space) with(b box, side int, values []field.Range) box {
 	return out
 }
 
-// relation is how much of a box something holds for.
+// relation says whether something holds for all of a box, a part of it, or none.
 type relation uint8
 
 const (

@@ -249,7 +249,7 @@ func (p *point) entries() (out []Entry, ok bool) {
 	return out, true
 }
 
-// element returns what a condition asks a set for.
+// element returns the element for which a condition asks a set.
 func (p *point) element(c *ir.Cond) (e policy.Element) {
 	if c.Names != nil {
 		e.Name = dnsname.Pattern{Name: p.name()}.String()

@@ -20,8 +20,8 @@ import (
 	reader "levee/ring"
 )
 
-// Queues is how many receive queues of an interface a ring can be read from. Packets of others have
-// no reader.
+// Queues is the largest number of receive queues from which a ring can be read. Packets of others
+// have no reader.
 const Queues = 1024
 
 // SocketBytes is how long an entry of the map of sockets is.

@@ -1,7 +1,7 @@
 // Package route asks the kernel for the way back to the source of a packet: whether there is one,
 // and by which interface (RFC 3704). What goes in is the context of a program, addresses and tags;
-// what comes out is two bytes. The map says which interfaces packets come up to. It opens, pins and
-// loads nothing, and knows no rules.
+// what comes out is two bytes. The map lists the interfaces that receive packets in the stack. It
+// opens, pins and loads nothing, and knows no rules.
 package route
 
 import (
@@ -36,7 +36,7 @@ const (
 // MaxInstructions bounds the instructions of all functions.
 const MaxInstructions = 400
 
-// Most interfaces that frames without a tag can come up to.
+// Most interfaces that can receive untagged frames.
 var most = len(routeRouteWays{}.Untagged)
 
 // Ways are interfaces that packets come up to, by their indexes.

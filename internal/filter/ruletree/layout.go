@@ -272,8 +272,8 @@ func (p *pairs) number(ports uint64) int {
 	return n
 }
 
-// Packet is what a look-up asks about: addresses as the upper and lower half in host order, an
-// IPv4 address in the upper half's low 32 bits.
+// Packet has the fields of a look-up: addresses as the upper and lower half in host order, an IPv4
+// address in the upper half's low 32 bits.
 type Packet struct {
 	SrcHi, SrcLo, DstHi, DstLo uint64
 	Ports                      [2]uint16

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// The fields that a tree cuts on. An IPv6 address has two, its upper and its lower half, an IPv4
+// The fields on which a tree cuts. An IPv6 address has two, its upper and its lower half, an IPv4
 // address one.
 const (
 	src = iota

@@ -1,8 +1,7 @@
-// Package sender asks the kernel who sends a packet that leaves: the user and the group of its
-// socket, and the unit and the container whose cgroup the socket was made in. What goes in is the
-// context of a program at egress, and in the map what the policy names, with where members of the
-// kernel's structures lie; what comes out are numbers. It opens, pins and loads nothing, and knows
-// no rules.
+// Package sender asks the kernel who sends a packet that leaves: the user and group of its socket,
+// and the unit and container in whose cgroup the socket was made. What goes in is the context of a
+// program at egress, and in the map what the policy names, with where members of the kernel's
+// structures lie; what comes out are numbers. It opens, pins and loads nothing, and knows no rules.
 package sender
 
 import (
@@ -21,8 +20,8 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package sender -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type sender_memory -type sender_layout -type sender_names -type sender_name who ../../../bpf/sender.bpf.c
 
-// Map is the map with what the policy names and what is known of sockets, of Bytes. WorkMap is what
-// each CPU works on.
+// Map is the map with what the policy names and what is known of sockets, of Bytes. WorkMap is the
+// name of the map with each CPU's scratch memory.
 const (
 	Map       = "senders"
 	Bytes     = int(unsafe.Sizeof(whoSenderMemory{}))
@@ -49,7 +48,7 @@ const NoID = ^uint32(0)
 // maxForms is how many names the cgroup of a container may have.
 const maxForms = 4
 
-// WorkSpec describes the map that the functions work on.
+// WorkSpec describes the map of the functions' scratch memory.
 func WorkSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: WorkMap, Type: ebpf.PerCPUArray, KeySize: 4,
 		ValueSize: uint32(WorkBytes), MaxEntries: 1}

@@ -34,7 +34,7 @@ const (
 // CPUBytes is the part of a CPU.
 const CPUBytes = int(unsafe.Sizeof(noteShadowCpu{}))
 
-// Flows is how many flows a CPU has samples of.
+// Flows is the number of flows that a CPU samples.
 const Flows = len(noteShadowCpu{}.Samples) * len(noteShadowCpu{}.Samples[0])
 
 // Spec describes the map, of an entry for each of so many CPUs.

@@ -19,7 +19,7 @@ const (
 	HoldsLimit Contents = "limit"
 )
 
-// Limit is a limit that packets may come to.
+// Limit is a limit that packets may reach.
 type Limit struct {
 	*policy.Limit
 	ID   string // of its rule

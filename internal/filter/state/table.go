@@ -63,7 +63,7 @@ type Use struct {
 	Streams  []stream.Ports
 	searched *ebpf.MapSpec // of Streams
 	Rings    []string      // by name, of a program that redirects packets to them
-	// RingsReached is how many of these packets may come to.
+	// RingsReached is how many of these packets may reach.
 	RingsReached int
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int

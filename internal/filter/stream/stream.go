@@ -100,7 +100,7 @@ const (
 	shakes = 1 // of a beginning whose client has not acknowledged
 )
 
-// Places is how many beginnings and searches of streams a memory has room for.
+// Places is the number of beginnings and searches of streams for which a memory has room.
 const Places = (Size - atPlaces) / place
 
 // Ports are a range of ports.
@@ -189,8 +189,8 @@ func Seed(memory []byte, hz uint64) {
 	put(atShakes, uint64(Shakes/time.Second)*hz)
 }
 
-// SetClock makes a time in jiffies the one that programs go by; 0 is for that of the kernel. It is
-// for tests.
+// SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for
+// tests.
 func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }

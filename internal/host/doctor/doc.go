@@ -21,7 +21,7 @@ const (
 	Breaks State = "breaks"
 )
 
-// Sure says where the statement about the cost comes from.
+// Sure names the source of the statement about the cost.
 type Sure string
 
 // How sure a statement is.

@@ -93,8 +93,8 @@ func addresses() (out []netip.Prefix, err error) {
 // tables are tables of routes by number, with the destinations for which rules reach each.
 type tables map[int][]netip.Prefix
 
-// reached returns the tables that rules reach for packets that come in. A table that is asked only
-// for a part of the packets to a destination, by their mark, protocol or ports, makes no
+// reached returns the routing tables that rules select for packets that arrive. A table that is
+// asked only for a part of the packets to a destination, by their mark, protocol or ports, makes no
 // destination this machine's: a transparent proxy takes its part so, and the rest is forwarded.
 func reached(family int) (tables, error) {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -11,7 +11,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// groups are those of netlink that tell of what Prefixes depend on.
+// groups are the netlink groups that report changes of what Prefixes reads.
 var groups = []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE,
 	unix.RTNLGRP_IPV6_RULE}

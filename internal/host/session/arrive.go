@@ -88,7 +88,7 @@ func (s *Session) describe(on upper, index int) {
 	}
 }
 
-// routing returns what a route of a session's answers depends on.
+// routing returns the properties of a session on which the route of its answers depends.
 func (s *Session) routing(index int) *netlink.RouteGetOptions {
 	if s.Remote.Addr().IsLinkLocalUnicast() {
 		return &netlink.RouteGetOptions{OifIndex: index}

@@ -1,5 +1,5 @@
 // Package session lists the established TCP connections of this machine over which somebody works
-// on it: SSH sessions, and the connection that this process is being run over.
+// on it: SSH sessions, and the connection of this process's own session.
 //
 // It reads sockets, addresses, routes, neighbours and interfaces by netlink, the owners of sockets
 // from /proc, and the sockets too where the kernel has no tcp_diag. It changes nothing.

@@ -43,8 +43,8 @@ func oneRule(name string, hook Hook, c chain, port uint16, what string) Defence 
 	return &iptables{name: name, what: what, hook: hook, counts: c, rules4: rules, rules6: rules}
 }
 
-// The rule that a host with a firewall has conntrack for; the flood never matches it. Without such
-// a rule the kernel does not hook conntrack into the namespace at all.
+// The rule for which a host with a firewall needs conntrack; the flood never matches it. Without
+// such a rule the kernel does not hook conntrack into the namespace at all.
 const (
 	trackRules = "*filter\n-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\nCOMMIT\n"
 	rawRules   = "*raw\n-A PREROUTING -p udp -j CT --notrack\nCOMMIT\n"

@@ -43,7 +43,7 @@ const (
 // transferPort is where a host serves transfers.
 const transferPort = 8080
 
-// host is what a crowd comes to: the service, transfers, and a program that looks names up.
+// host is the destination of a crowd: the service, transfers, and a program that looks names up.
 func host(ctx context.Context, addr netip.AddrPort, resolvers []netip.Addr, out io.Writer) error {
 	l, err := net.Listen("tcp", netip.AddrPortFrom(addr.Addr(), transferPort).String())
 	if err != nil {

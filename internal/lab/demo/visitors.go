@@ -24,7 +24,7 @@ import (
 // was due.
 const Patience = time.Second
 
-// page writes what the service answers with: rendered and compressed anew for each visitor, half a
+// page writes the answer of the service: rendered and compressed anew for each visitor, half a
 // millisecond or so of work, as much as a shop does that has its data at hand.
 func page(w io.Writer, visit int64) error {
 	z := gzip.NewWriter(w)
@@ -66,7 +66,7 @@ func serve(ctx context.Context, addr string, ready func()) error {
 		}),
 		ReadHeaderTimeout: 5 * time.Second,
 	}
-	// Each visitor comes once, as after a search: the handshake is what floods are aimed at.
+	// Each visitor comes once, as after a search: floods aim at the handshake.
 	s.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()

@@ -29,7 +29,7 @@ type Probes struct {
 	At []int64
 	// Begin is the beginning, of the monotonic clock; 0: as soon as can be.
 	Begin time.Duration
-	// Patience is how long the last ones are waited for.
+	// Patience is the longest wait for the last ones.
 	Patience time.Duration
 }
 

@@ -27,7 +27,7 @@ const (
 	Sendmmsg Path = "sendmmsg"
 )
 
-// Paths are the paths that can be asked for.
+// Paths are the paths that a user can choose.
 var Paths = []Path{Live, AFXDP, Packet, Qdisc, Sendmmsg}
 
 // ParsePath reads the name of a path; "auto" leaves the choice to the generator.

@@ -9,9 +9,9 @@ import (
 	"levee/internal/lab"
 )
 
-// Guard refuses an interface of the calling thread's network namespace that is not free to be
-// measured with: besides those that lab.Free refuses, one by which somebody works on the machine,
-// and one with a policy of levee's. Errors match lab.ErrInUse.
+// Guard refuses an interface of the calling thread's network namespace that is not free for a
+// measurement: besides those that lab.Free refuses, one by which somebody works on the machine, and
+// one with a policy of levee's. Errors match lab.ErrInUse.
 func Guard(ctx context.Context, device string) error {
 	if _, err := lab.Free(device); err != nil {
 		return err

@@ -63,7 +63,7 @@ func Find(name string) (*Service, error) {
 	return nil, usage.Wrongf("the lab has no service for the profile %q", name)
 }
 
-// key is what a server's values are computed from.
+// key is the key of a server's computed values.
 type key [2]uint64
 
 // value returns n bytes, at most 16, for a client: nobody else can know them.

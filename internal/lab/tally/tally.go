@@ -47,7 +47,7 @@ type Count struct{ Packets, Bytes uint64 }
 // Counts are those of the known hosts, and of all others, since the tally began.
 type Counts struct{ Known, Others [Kinds]Count }
 
-// Packets adds the packets of all kinds up.
+// Packets returns the sum of packets of all kinds.
 func Packets(of *[Kinds]Count) (n uint64) {
 	for _, c := range of {
 		n += c.Packets
@@ -170,7 +170,7 @@ const (
 	tcpEnd     = 20
 )
 
-// program counts and lets every packet go on.
+// program counts packets and drops none.
 func program(known netip.Prefix) asm.Instructions {
 	b := assembler.New()
 	addr := known.Addr().As4()

@@ -1,7 +1,7 @@
 package trafgen
 
-// stddef are names that configurations take from trafgen's stddef.h, with what they stand for:
-// numbers of the protocols' standards (IANA; include/uapi/linux), and fields that are drawn.
+// stddef are the names of trafgen's stddef.h, with their values: numbers of the protocols'
+// standards (IANA; include/uapi/linux), and fields that are drawn.
 var stddef = map[string]string{
 	"ETH_ALEN": "6", "ETH_HLEN": "14", "ETH_ZLEN": "60", "ETH_DATA_LEN": "1500",
 	"ETH_FRAME_LEN": "1514", "ETH_SRC_RAND": "drnd(6)", "ETH_DST_RAND": "drnd(6)",

@@ -173,7 +173,7 @@ func (p *parser) call(out *frame, t token) error {
 var fills = []string{"fill", "rnd", "drnd", "seqinc", "seqdec", "dinc", "ddec", "csumip",
 	"csumicmp", "csumtcp", "csumudp", "csumtcp6", "csumudp6"}
 
-// fill returns what a function stands for.
+// fill returns the value of a function.
 func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 	arg := func(i int, otherwise uint64) uint64 {
 		if i < len(args) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Execute runs a program with a text as its input, and kills it with its children when the time is
-// over.
+// Execute runs a program with a text as its input. It kills the program with its children after
+// Timeout.
 func Execute(ctx context.Context, path string, args []string, input []byte) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}

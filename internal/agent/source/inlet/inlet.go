@@ -1,5 +1,5 @@
-// Package inlet is what the places have in common that events come from: a row each, with its words
-// in a policy and who reads there, and a queue between goroutines and the loop of the agent.
+// Package inlet has what all places of events have in common: a row each, with its words in a
+// policy and who reads there, and a queue between goroutines and the loop of the agent.
 //
 // In goes a place and a position, out come lines, each bounded, and the next position. Whoever uses
 // it asks again and again, from one goroutine; an inlet never holds that up. What comes from others
@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Row is a kind of place that events come from.
+// Row is a kind of place from which events come.
 type Row struct {
 	Name    string   // its word in a policy
 	Others  []string // what others call it

@@ -73,7 +73,7 @@ func address(at string) (*net.UDPAddr, error) {
 	return out, nil
 }
 
-// gate is a socket that is knocked at.
+// gate is a socket that receives knocks.
 type gate struct {
 	*inlet.Queue
 	socket *net.UDPConn
@@ -83,7 +83,7 @@ type gate struct {
 	done   sync.WaitGroup
 }
 
-// tellAgain is how long nothing more is told of those who have the key and do not get in.
+// tellAgain is the least time between two reports on clients that have the key and are refused.
 const tellAgain = 10 * time.Second
 
 func listen(at, keyFile string, now func() time.Time) (inlet.Inlet, error) {
