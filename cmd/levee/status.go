@@ -19,18 +19,18 @@ const statusLong = `Show what runs where: hook, policy, how long, packets and by
 dynamic sets, limits. Without --dev all interfaces of this network namespace are shown, with --all
 those of every namespace of this machine.
 
-Rules that have not seen a packet are shown too; of what is built in (malformed frames, ARP,
-neighbour discovery, path MTU, DHCP) only what has. --json shows everything.
+Rules that have not seen a packet are shown too; built-in ones (malformed frames, ARP, neighbour
+discovery, path MTU, DHCP) only if they have. --json shows everything.
 
 At tc a packet that the kernel has merged (GRO), or has not cut yet (GSO), counts as one, with the
-bytes on the wire of all that it stands for. Limits charge each of those.
+bytes that all its segments have on the wire. Limits charge each segment.
 
 --diff shows what a shadow (levee up --shadow) would have done: for each pair of a rule in force and
 a rule of the shadow the verdicts and the packets, those that differ first, and then samples of the
 flows that differ.
 
---watch shows it again and again, --interval apart, with packets and bits a second by rule since
-the time before, until Ctrl-C. With --json it prints an object a line.`
+--watch shows it again and again, --interval apart, until Ctrl-C, with packets and bits a second by
+rule since the last time. With --json it prints an object a line.`
 
 const statusExample = `  sudo levee status
   sudo levee status --watch

@@ -21,10 +21,10 @@ type Policy struct {
 	Shadow       *Shadow   `json:"shadow,omitempty" doc:"The policy that judges beside it."`
 }
 
-// Slot is a rule, or what is built in, with its counter.
+// Slot is a rule of the policy, or a built-in one, with its counter.
 type Slot struct {
 	ID      string  `json:"id" doc:"Identity of the counter, also over replaces."`
-	Line    int     `json:"line" doc:"0 for what is built in, and for rules of the agent."`
+	Line    int     `json:"line" doc:"0 for built-in rules and those of the agent."`
 	Rule    string  `json:"rule" doc:"Its place."`
 	Label   string  `json:"label"`
 	Text    string  `json:"text"`

@@ -152,7 +152,7 @@ type SlotCounter struct {
 	Action  string          `json:"action"`
 	Rule    string          `json:"rule"` // "edge.levee:14", "essential:arp"
 	Label   string          `json:"label"`
-	Line    int             `json:"line"` // 0 for what is built in
+	Line    int             `json:"line"` // 0 for built-in rules
 	Text    string          `json:"text"`
 	Packets uint64          `json:"packets"`
 	Bytes   uint64          `json:"bytes"`

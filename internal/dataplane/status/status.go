@@ -152,7 +152,7 @@ type Back struct {
 // Rule is one counter; bytes are of whole frames without FCS.
 type Rule struct {
 	Label   string     `json:"label"`
-	Line    int        `json:"line"` // 0 for what is built in
+	Line    int        `json:"line"` // 0 for built-in rules
 	Packets uint64     `json:"packets"`
 	Bytes   uint64     `json:"bytes"`
 	Verdict string     `json:"verdict"` // pass, drop, redirect or count

@@ -307,7 +307,7 @@ type Slot struct {
 	Rule   *Rule         // ByProtect and ByRule (also a rule with Malformed)
 	Name   string        // ByMalformed and ByEssential: which
 	Leaves bool          // counts what leaves
-	Line   int           // in the policy file; 0 for what is built in
+	Line   int           // in the policy file; 0 for built-in rules
 	ID     string        // identity across replaces, unique in the policy
 }
 
