@@ -1,8 +1,8 @@
 package probe
 
 // A probe's number and try are its sequence number, sealed by a permutation of all 32-bit numbers:
-// an answer acknowledges it, and is taken only if it opens to a number whose address and ports it
-// comes from. Nothing is remembered of probes for that.
+// an answer acknowledges it. It counts only if it opens to the number of a probe to the answer's
+// address and port. So no memory of probes is needed.
 
 // mostTries is the most tries that a sequence number can tell apart.
 const mostTries = 1 << tryBits

@@ -145,9 +145,9 @@ func (o *Options) Questions(addresses int) int {
 // canaryTries is how many ports are looked at for one that a policy passes.
 const canaryTries = 16
 
-// addCanaries chooses ports on which nothing should listen and that nobody asks for: of those in
-// the ranges that a policy names, and of high ones, some that it passes, as others tell nothing of
-// what is behind it.
+// addCanaries chooses ports without listeners that the options do not name: of those in the ranges
+// that a policy names, and of high ones, some that it passes, as others tell nothing of what is
+// behind it.
 func (p *plan) addCanaries(policyOf func(netip.Addr) *policy.Policy) {
 	if !asksTCP(p.services) {
 		return

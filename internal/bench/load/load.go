@@ -151,8 +151,8 @@ type Spec struct {
 	Needs   [][2]string // programs, and the Debian packages that have them
 	Most    int         // entries or rules beyond which it is not tried, 0 for any
 	MostWhy string
-	// Budget is how long it may load, and change, over all rounds, 0 for loadBudget: what is loaded
-	// when it would take longer than that stays, and is only switched off and on.
+	// Budget is the time for loading and changing over all rounds, 0 for loadBudget. A contender
+	// that would exceed it stays loaded, and is only switched off and on.
 	Budget time.Duration
 	// writes what Install hands to the contender, which is not part of loading; nil for nothing
 	Prepare func(s contender.Site)

@@ -42,14 +42,14 @@ type Result struct {
 // Timing is ns a look-up above the empty loop.
 type Timing struct {
 	Kind workload.Kind `json:"kind"` // hit, miss, mix (half of each)
-	Skew workload.Skew `json:"skew"` // of which entries are asked for
+	Skew workload.Skew `json:"skew"` // how look-ups are spread over entries
 	// Stream is of look-ups that the CPU may overlap, Chain of such that each wait for the one
 	// before.
 	Stream *bench.Figure `json:"stream_ns"`
 	Chain  *bench.Figure `json:"chain_ns"`
-	// TimesLevee is the stream's ns over that of levee static, with what both intervals allow;
-	// there is none where levee's interval reaches down to the loop itself, of which nothing is a
-	// multiple.
+	// TimesLevee is the stream's ns over that of levee static, with what both intervals allow; it
+	// is absent if levee's interval reaches down to the loop itself, since nothing is a multiple of
+	// zero.
 	TimesLevee         float64     `json:"times_levee_static,omitempty"`
 	TimesLeveeInterval *[2]float64 `json:"times_levee_static_interval,omitempty"`
 	// Raw values of the rounds.

@@ -13,7 +13,7 @@ import (
 	"levee/internal/lang/setfile"
 )
 
-// InForce is the policy in force on an interface, as it was given to Up.
+// InForce is the policy in force on an interface, in the form that Up was given.
 type InForce struct {
 	Path   string // of the policy
 	Source []byte

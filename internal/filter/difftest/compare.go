@@ -289,8 +289,8 @@ func (r *comparison) judge(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
-// arrange lets time pass and frames leave before frame i comes in, and makes of it one that belongs
-// to what was before.
+// arrange lets time pass and frames leave before frame i comes in, and turns frame i into one that
+// belongs to an earlier flow.
 func (r *comparison) arrange(frames [][]byte, i int) error {
 	if r.c.Dialogue {
 		return r.converse(frames, i)

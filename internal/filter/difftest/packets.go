@@ -11,10 +11,10 @@ import (
 	"levee/internal/packet"
 )
 
-// Packets yields n frames that lie on the edges of p: ends of its prefixes and ranges and what is
-// beside them, the flags and types that its rules name, tags, options, chains of extension
-// headers, fragments, what the built-in rules look for, and all of these cut short, with wrong
-// lengths, or with bits turned over. Dynamic sets are taken for empty. The same arguments yield the
+// Packets yields n frames that lie on the edges of p: the ends of its prefixes and ranges and their
+// neighbours, and the flags and types that its rules name. Others have tags, options, chains of
+// extension headers or fragments, or are of built-in rules. All of them also come truncated, with
+// wrong lengths, or with flipped bits. Dynamic sets count as empty. The same arguments yield the
 // same frames. A frame stays valid after the next one. No frame is longer than 3,500 bytes, which
 // every kernel's BPF_PROG_RUN takes.
 func Packets(p *policy.Policy, seed uint64, n int) iter.Seq[[]byte] {

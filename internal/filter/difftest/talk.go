@@ -42,7 +42,7 @@ func number(rand *rand.Rand) uint32 {
 	switch rand.IntN(8) {
 	case 0:
 		return rand.Uint32()
-	case 1: // what is a few blocks of bpf/flow.h behind, or before
+	case 1: // up to two blocks of bpf/flow.h before or behind
 		return about + rand.Uint32N(50_000) - 25_000
 	}
 	return about + rand.Uint32N(3)

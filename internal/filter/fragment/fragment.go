@@ -5,9 +5,9 @@
 // The memory is a head with the secret key and the budget, and buckets of eight datagrams. A
 // datagram's hash names its bucket; a place is a tag of the hash, the state, the time at which its
 // lease ends, and the parts that have passed. A place whose time has passed is as good as empty. In
-// a full bucket a datagram whose first fragment has been dropped gives way first, then one of which
-// parts overlapped, then one whose
-// first has not come; one whose first has passed gives way to such a one only.
+// a full bucket datagrams give way in this order: those with a dropped first fragment, those with
+// overlapping parts, those without a first fragment yet. A datagram whose first fragment has passed
+// gives way to another such one only.
 //
 // The package opens, pins and loads nothing.
 package fragment

@@ -22,11 +22,10 @@ const (
 	StackFree = -16 // from here down the caller's
 )
 
-// Code is the code of one function. What looks a set up is two functions, one that opens it and
-// goes through the keys to ask for, and one that looks for one of them. Both are global: the
-// verifier (Linux 5.6) walks each once, however often it is called and whatever the number of keys;
-// the second takes the set's memory as a pointer (5.12). They carry BTF, so every function of the
-// program must (btf.WithFuncMetadata).
+// Code is the code of one function. A look-up in a set is two functions: one opens the set and goes
+// through the keys, the other looks for one key. Both are global: the verifier (Linux 5.6) walks
+// each once, for any number of calls and keys. The second takes the set's memory as a pointer
+// (5.12). They carry BTF, so every function of the program must (btf.WithFuncMetadata).
 type Code struct {
 	*assembler.Builder
 	Layout              // of the table

@@ -170,9 +170,9 @@ func mask(n int) (hi, lo uint64) {
 	return ones, ones &^ (ones >> (n - 64))
 }
 
-// Open gives access to a formatted set. now is the clock of the leases, in jiffies. index is asked
-// once, with the set whose tables are known, for what is to be told of its entries. Memory that is
-// not such a set gives ErrLayout; a set that a writer left half-way is mended.
+// Open gives access to a formatted set. now is the clock of the leases, in jiffies. index is called
+// once, with the set whose tables are known, and returns the Index that hears of its entries.
+// Memory that is not such a set gives ErrLayout; a set that a writer left half-way is mended.
 func (k *Kind) Open(mem Memory, now func() uint64, index func(*Set) Index) (*Set, error) {
 	if len(mem) < AtRest || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, fmt.Errorf("dynamic set: %d bytes of memory: %w", len(mem), ErrLayout)

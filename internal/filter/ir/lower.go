@@ -180,8 +180,8 @@ func (l *lowering) add(slot int, does *Action, match []policy.Term) {
 	}
 }
 
-// apart tells at a glance that the match asks for addresses of which a family has none: most rules
-// name one family by their addresses, and can match in no class of another.
+// apart reports quickly that a match asks for addresses of other families than f: most rules name
+// one family by their addresses, and cannot match in a class of another.
 func (a *across) apart(f Family) bool {
 	for i := range a.match {
 		t := &a.match[i]

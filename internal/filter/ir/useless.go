@@ -46,8 +46,8 @@ func neverTold(p *policy.Policy) []Finding {
 	return slices.Concat(neverProven(p), neverEchoed(p), neverKnown(p), neverSearched(p))
 }
 
-// neverProven warns of the first rule that asks who is proven in a policy by which nobody can be. A
-// detector may have the agent put up a cookie.
+// neverProven warns of the first rule that asks for proven sources in a policy that proves none.
+// With a detector there is no warning: the agent may add a cookie.
 func neverProven(p *policy.Policy) []Finding {
 	proves := func(r *policy.Rule) bool {
 		return r.Cookie != nil && r.Cookie.Answers == action.SYNs
@@ -124,8 +124,8 @@ func passesKnown(match []policy.Term) bool {
 	return known
 }
 
-// neverEchoed warns of rules that ask whose flows are proven in a policy by which none can be, and
-// of proofs for which no rule asks.
+// neverEchoed warns of rules that ask for proven flows in a policy that proves none, and of `prove`
+// statements for which no rule asks.
 func neverEchoed(p *policy.Policy) []Finding {
 	asks := p.Asks(field.ProvenFlow)
 	if !asks && len(p.Proves) > 0 {

@@ -50,8 +50,8 @@ func NewCarrier(from []byte, was Shape, to []byte, is Shape, jiffies, hz uint64)
 // Follow adds what the old program has charged since, which judges still.
 func (c *Carrier) Follow(jiffies, hz uint64) { c.Finish(jiffies, jiffies, hz) }
 
-// Finish adds what the old program has charged since. swapped is the time in jiffies at which the
-// next one took over, and jiffies a time when no run of the old one goes on.
+// Finish adds what the old program has charged since. The new program took over at swapped, in
+// jiffies, and no run of the old one continues at jiffies.
 func (c *Carrier) Finish(swapped, jiffies, hz uint64) {
 	at := swapped * Tick(hz) >> c.was.Shift
 	c.now = jiffies * Tick(hz) >> c.is.Shift

@@ -1,6 +1,6 @@
-// Package logging makes the functions by which rules tell whoever watches of packets, and lays out
-// the memory of what nobody was told. It takes the numbers of the logs; it returns instructions. It
-// opens, pins and loads nothing, and knows no policies.
+// Package logging makes the functions by which `log` rules report packets to watchers, and lays out
+// the memory that counts lost reports. It takes the numbers of the logs; it returns instructions.
+// It opens, pins and loads nothing, and knows no policies.
 package logging
 
 import (

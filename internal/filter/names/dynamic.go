@@ -360,8 +360,8 @@ type index struct{ *Dynamic }
 
 func (d index) countAt(code int) *uint32 { return d.mem.U32(offCounts + 4*code) }
 
-// Admit refuses a key whose number of labels is not in use when there are as many as may be, or for
-// whose letters there is no room, and writes these.
+// Admit writes the letters of a key. It refuses a key with a further number of labels if the set
+// has as many of these as it may, and a key without room for its letters.
 func (d index) Admit(_ *hashtable.Table, k *hashtable.Key, now uint64) error {
 	number, want := d.mem.U32(offNumber), piecesOf(len(d.adding))
 	if *d.countAt(k.Code) == 0 && *number >= MaxCodes &&

@@ -142,8 +142,8 @@ func (c *cookies) ask(k *policy.Cookie, m *meter, pkt *packet.Packet, may bool,
 	return replied
 }
 
-// SetOwn says whom a SYN has to be for: in frames to which addresses, where there are any, and to
-// which addresses not.
+// SetOwn sets the addresses to which a SYN may go: in frames to which addresses, where there are
+// any, and to which addresses not.
 func (e *Evaluator) SetOwn(macs [][6]byte, none []netip.Addr) {
 	e.cookies.macs, e.cookies.none = nil, none
 	for _, m := range macs {

@@ -89,8 +89,8 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 	return out
 }
 
-// late returns 1 of a term that is asked only of packets for which all others hold, since what it
-// knows of a stream depends on which segments it was asked of.
+// late returns 1 for terms that are tried last: a term on streams may be tried only if all others
+// hold, since its answers depend on the segments on which it was tried.
 func (t *term) late() int {
 	if t.field == field.Stream {
 		return 1

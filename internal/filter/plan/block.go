@@ -26,12 +26,12 @@ type Node struct {
 // About makes every type that begins with one a Block's head.
 func (n *Node) About() *Node { return n }
 
-// Cost is what a block costs, with all blocks in it. What several blocks share is in the cost of
-// the first that has it, but for the time.
+// Cost is the cost of a block with all blocks in it. Instructions and bytes that several blocks
+// share count for the first of them; time counts for each.
 type Cost struct {
 	// Time of a packet: of one like those before it (the CPU predicts all, the caches have all),
-	// and of one in no order. Packets are spread evenly over the rules that decide; those that do
-	// not come to a block, or not to its end, count with the part that they meet.
+	// and of one in no order. Packets are spread evenly over the rules that decide; packets that do
+	// not reach a block, or its end, count with the part that they meet.
 	Least, Ns    float64
 	Instructions int // at most
 	Bytes        int // of tables; of bytecode at most

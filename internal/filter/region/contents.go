@@ -102,9 +102,8 @@ func (of *searched) ends(states []uint32) bool {
 	return true
 }
 
-// contents notes which payloads there are not: those that have what is searched for and are too
-// short for it, and those in which one search finds something and another one cannot find anything,
-// or has to.
+// contents notes which combinations of sides no payload has: a text in a payload that is too short
+// for it, and results of searches that contradict each other.
 func (s *space) contents() {
 	var all []int
 	for i := range s.sides {

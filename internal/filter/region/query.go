@@ -176,8 +176,8 @@ func (s *space) unlike(boxes []box, r *rule) (out []box) {
 	return out
 }
 
-// isNone says whether a box has no packets that there can be. Of others its words hold all the same
-// where some of it are none, and are shorter.
+// isNone reports whether no packet can be in a box. The words of other boxes may include impossible
+// packets, which makes them shorter.
 func (s *space) isNone(b box) bool {
 	left := []box{b}
 	for _, r := range s.impossible {

@@ -279,9 +279,9 @@ func (s *space) lower(p *policy.Policy, rules []ir.Rule) (out []*rule) {
 	return out
 }
 
-// hide notes which packets that come to a rule no test can show: those above a limit, those that a
-// cookie leaves alone which answers all it can, and those of one that answers from a rate on. Those
-// that come again to a greylist are as the former.
+// hide notes which packets at a rule no test of a policy can show: those above a limit, those that
+// a cookie without `above` leaves alone, and those that a cookie with `above` answers. Packets of
+// clients that a greylist knows are as the second.
 func (s *space) hide(n *rule, of *policy.Rule) {
 	switch {
 	case n.limit != nil:

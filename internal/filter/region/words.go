@@ -15,8 +15,8 @@ import (
 // shown is how many elements of a list are written out.
 const shown = 4
 
-// words returns what is asked of the packets of a box for which the unions hold, about as the
-// language says it, and what has to be so that only run time knows.
+// words returns a match, nearly in the words of the language, for the packets of a box for which
+// the unions hold; and the conditions that only run time knows.
 func (s *space) words(b box, unions []union) (text string, unknown []string) {
 	var out, state []string
 	add := func(words string) {

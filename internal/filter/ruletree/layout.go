@@ -102,9 +102,9 @@ func entryWords(width int) int {
 // behind the last, so that its bounds check need look at the start of a leaf only.
 func (p *Pool) room() int { return maxLeaf * entryWords(p.bits) }
 
-// reserve gives n words: of the shortest rest of a cache line that they fit into, or new ones that
-// begin on a line of their own unless they fit into the one that has begun, of which then a rest is
-// left.
+// reserve returns the place of n words. It takes the shortest rest of a cache line into which they
+// fit. Otherwise it takes new words, on a new line unless they fit into the last one; what is left
+// of a line becomes a rest.
 func (p *Pool) reserve(n int) int {
 	for size := n; size < line; size++ {
 		if k := len(p.rests[size]) - 1; k >= 0 {

@@ -18,9 +18,9 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package tunnel -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type tunnel_kind -type tunnel_result within ../../../bpf/tunnel.bpf.c
 
 // Label is the function. It is given memory for a decoded packet, the context, a place and a kind:
-// the place is where the tunnel's own header begins in the frame, 1<<16 for each byte from there
-// on, and 1<<32 if the rest is in the fragments behind. A kind is an element of Protocols or Ports.
-// It returns 0, None, or the reason why the packet within is malformed.
+// the place is the offset of the tunnel's header in the frame, plus 1<<16 for each byte from there,
+// plus 1<<32 if later fragments have the rest. A kind is an element of Protocols or Ports. It
+// returns 0, None, or the reason why the packet within is malformed.
 const Label = "inner"
 
 // None is returned for a packet that is no tunnel.

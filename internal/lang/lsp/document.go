@@ -27,7 +27,7 @@ type document struct {
 
 	tree *ast.File // all statements that could be understood
 	diag diag.Diagnostics
-	// sets without errors; one that is being typed is here as it was before
+	// sets without errors; a set that is being typed is here in its last correct form
 	known []*policy.Set
 }
 
