@@ -46,6 +46,7 @@ help:
 	@echo 'make diff-proof  what levee diff promises, on 200 pairs of policies with 1,000,000 packets (minutes)'
 	@echo 'make probe-proof  levee probe, nmap and masscan on a network of 254 addresses with 200 services, NAT and loss (root; two minutes)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
+	@echo 'make state-bench what limits, connections, fragments and cookies cost a packet, three times (root)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
 	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
