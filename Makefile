@@ -24,7 +24,7 @@ VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 help:
 	@echo 'make build       bin/levee and bin/levee-lab, static binaries (needs only Go)'
 	@echo 'make toolchain   the Go that this needs, into bin/go, where the system has none or an older one'
-	@echo 'make demo        a service under flood, without and with levee (root; under a minute once built)'
+	@echo 'make demo        a service under flood, without and with levee (root; a minute once built)'
 	@echo 'make test        everything CI checks: generated files, lint, all tests (root)'
 	@echo 'make lint        gofmt, go vet, staticcheck'
 	@echo 'make generate    rebuild the BPF objects and generated Go, format (clang-19)'
