@@ -157,8 +157,8 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// locate finds the line of the name's suffix with R3 labels: the suffix's mark in R1, the address of
-// its bucket in R4. R7 is the work memory, R8 the table.
+// locate finds the slot of the name's suffix with R3 labels: it leaves the suffix's mark in R1 and
+// the address of its bucket in R4. R7 is the work memory, R8 the table.
 func (t *Table) locate(b *assembler.Builder) {
 	b.Emit(
 		// The digest of the suffix with so many labels.
