@@ -263,7 +263,7 @@ func (l *lister) tell() {
 		}
 		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), do), s.Next)
 	case s.Held != nil:
-		l.part.FailsUntil(part.Do(fmt.Errorf("%s, and waits: %s more, %d less", s.Held.Why,
+		l.part.FailsUntil(part.Do(fmt.Errorf("%s, and waits: %s more, %d fewer", s.Held.Why,
 			entryCount(s.Held.Added), s.Held.Removed),
 			fmt.Sprintf("levee agent diff %s; then levee agent accept %[1]s", l.Name)), s.Next)
 	case !s.Read.IsZero():
@@ -431,7 +431,7 @@ func (a *Agent) decided(ctx context.Context, l *lister, bans *crowdsec.Bans,
 		return false
 	}
 	if out.added+out.removed > 0 {
-		a.opts.Log("source %q: %s more, %d less", l.Name, entryCount(out.added), out.removed)
+		a.opts.Log("source %q: %s more, %d fewer", l.Name, entryCount(out.added), out.removed)
 	}
 	return true
 }

@@ -158,7 +158,7 @@ func TestAChangeThatWaitsIsShownAndAccepted(t *testing.T) {
 	a.fed(t.Context(), l, result("1", block(0, 20)), nil)
 	a.fed(t.Context(), l, result("2", block(0, 2), block(50, 30)), nil)
 	if all := a.current().Alarms; len(all) != 1 || !strings.Contains(all[0].Text,
-		"30 entries more, 18 less; to do: levee agent diff drop; then levee agent accept drop") {
+		"30 entries more, 18 fewer; to do: levee agent diff drop; then levee agent accept drop") {
 		t.Errorf("%v", all)
 	}
 	if s := a.current().Lists[0]; s.Held == nil || s.Held.Added != 30 || s.Entries != 20 {

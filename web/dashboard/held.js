@@ -10,7 +10,7 @@ const most = 100; // entries that are shown of each kind
 
 const some = (sign, all) => [...all.slice(0, most).map((e) => el("li", {}, `${sign} `, said(e))), all.length > most ? el("li", { class: "quiet" }, `and ${whole(all.length - most)} more`) : null];
 const row = (l) => {
-  const size = `${whole(l.held.added)} more, ${whole(l.held.removed)} less`, text = `The set ${plain(l.set)} gets what the list says now: ${size}.`;
+  const size = `${whole(l.held.added)} more, ${whole(l.held.removed)} fewer`, text = `The set ${plain(l.set)} gets what the list says now: ${size}.`;
   const accept = el("button", { type: "button", "data-key": `accept ${l.name}`, disabled: !may, title: may ? null : "needs a token of the role operator",
     on: { click: () => ask(`Accept the change of ${plain(l.name)}?`, text, "Accept", "", async () => { await api.acceptList(l.name); after(); }) } }, "Accept");
   const which = el("button", { type: "button", "data-key": `entries ${l.name}`, "aria-expanded": String(open === l.name), on: { click: () => show(l.name) } }, "Entries");

@@ -27,7 +27,7 @@ func (e *env) printLists(out io.Writer, lists []agent.ListStatus) {
 			diag.Quoted(l.Place))
 		if l.Held != nil {
 			h := l.Held
-			fmt.Fprintf(out, "          a change waits since %s: %s more, %d less, as %s: levee "+
+			fmt.Fprintf(out, "          a change waits since %s: %s more, %d fewer, as %s: levee "+
 				"agent diff %s\n", h.Since.Format(time.RFC3339), entries(h.Added), h.Removed,
 				h.Why, l.Name)
 		}
@@ -77,7 +77,7 @@ func (e *env) printHeld(all []agent.Held) {
 	out := e.Stdout.Buffered()
 	defer out.Flush()
 	for _, h := range all {
-		fmt.Fprintf(out, "# %s, set %s: %s, %d more, %d less; since %s\n", h.Source, h.Set,
+		fmt.Fprintf(out, "# %s, set %s: %s, %d more, %d fewer; since %s\n", h.Source, h.Set,
 			entries(h.Entries), len(h.Added), len(h.Removed), h.Since.Format(time.RFC3339))
 		for _, a := range h.Added {
 			fmt.Fprintln(out, "+"+a)
