@@ -59,7 +59,7 @@ func (neverDone) Value(any) any               { return nil }
 func startChild(t *testing.T) (address string, peak func() int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=1", "GOGC=100") // as where it is in use
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

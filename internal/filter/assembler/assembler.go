@@ -14,7 +14,6 @@ package assembler
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf/asm"
@@ -32,6 +31,10 @@ type Builder struct {
 	waiting []string       // labels that were placed since the last instruction
 	begins  *btf.Func      // the function that begins with the next instruction
 	program *program
+
+	// labels that the first so many instructions refer to
+	referred map[string]bool
+	looked   int
 }
 
 // program is what all parts of one program share.
@@ -41,11 +44,14 @@ type program struct {
 }
 
 // New begins a program.
-func New() *Builder { return &Builder{at: map[string]int{}, program: &program{}} }
+func New() *Builder {
+	return &Builder{at: map[string]int{}, referred: map[string]bool{}, program: &program{}}
+}
 
 // Aside begins a part of the same program that is made now and comes later: see Append.
 func (b *Builder) Aside() *Builder {
-	return &Builder{Clock: b.Clock, at: map[string]int{}, program: b.program}
+	return &Builder{Clock: b.Clock, at: map[string]int{}, referred: map[string]bool{},
+		program: b.program}
 }
 
 // Append adds a part that was made aside. The part must not be used any more.
@@ -128,8 +134,12 @@ func (b *Builder) End() {
 
 // Referenced reports whether an instruction so far refers to a label.
 func (b *Builder) Referenced(label string) bool {
-	return slices.ContainsFunc(b.ins,
-		func(in asm.Instruction) bool { return in.Reference() == label })
+	for ; b.looked < len(b.ins); b.looked++ {
+		if to := b.ins[b.looked].Reference(); to != "" {
+			b.referred[to] = true
+		}
+	}
+	return b.referred[label]
 }
 
 // Forget gives a register's value without what the verifier knows of it. A compare teaches the

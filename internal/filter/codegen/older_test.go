@@ -14,11 +14,12 @@ import (
 
 // flow is what follows each instruction of a program within its function.
 type flow struct {
-	ins    asm.Instructions
-	next   [][]int
-	before [][]int // the same, backwards
-	first  []int   // of each function
-	falls  []bool
+	ins     asm.Instructions
+	symbols map[string]int
+	next    [][]int
+	before  [][]int // the same, backwards
+	first   []int   // of each function
+	falls   []bool
 }
 
 func flowOf(t *testing.T, ins asm.Instructions) *flow {
@@ -27,8 +28,8 @@ func flowOf(t *testing.T, ins asm.Instructions) *flow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &flow{ins: ins, next: make([][]int, len(ins)), before: make([][]int, len(ins)),
-		falls: make([]bool, len(ins))}
+	f := &flow{ins: ins, symbols: symbols, next: make([][]int, len(ins)),
+		before: make([][]int, len(ins)), falls: make([]bool, len(ins))}
 	places := map[int]int{} // instructions of 64 bit constants are two to a jump by number
 	at := make([]int, len(ins))
 	for i, n := 0, 0; i < len(ins); i++ {
@@ -167,7 +168,6 @@ func (f *flow) stack(first int, known map[int]deep) (bytes int, calls string) {
 	if d, ok := known[first]; ok {
 		return d.bytes, d.calls
 	}
-	symbols, _ := f.ins.SymbolOffsets() // as flowOf has seen
 	frame, of := 1, map[asm.Register]bool{asm.R10: true}
 	for i := first; i < len(f.ins) && (i == first || btf.FuncMetadata(&f.ins[i]) == nil); i++ {
 		in := &f.ins[i]
@@ -182,7 +182,7 @@ func (f *flow) stack(first int, known map[int]deep) (bytes int, calls string) {
 			of[in.Dst] = class.IsALU() && op.ALUOp() == asm.Mov &&
 				op.Source() == asm.RegSource && in.Src == asm.R10
 		}
-		if to, ok := symbols[in.Reference()]; ok && in.IsFunctionReference() {
+		if to, ok := f.symbols[in.Reference()]; ok && in.IsFunctionReference() {
 			if n, below := f.stack(to, known); n > bytes {
 				bytes, calls = n, ", "+below
 			}
