@@ -45,7 +45,14 @@ func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) 
 				e.detector.Strict(f.Strict.Until)
 			}
 		}
+	case f.Drops != nil:
+		for _, e := range w.eyes {
+			if e.Name == f.Drops.Detector {
+				e.detector.Drops(f.Drops.Packets, f.Drops.Until)
+			}
+		}
 	case f.Reset:
+		w.refused = refused{} // what was refused since is of before
 		for _, e := range w.eyes {
 			e.detector.Reset(now)
 		}
@@ -81,12 +88,17 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 	j.step("samples taken")
 	go func() {
 		var found *episode.Found
+		begun := time.Now()
 		err := part.Try(func() (err error) { found, err = j.run(ctx); return err })
 		if err != nil {
 			found = &episode.Found{Err: err.Error()}
 		}
+		found.Took = time.Since(begun)
 		w.answers <- answer{episode.Event{Found: found}, nil, err}
 		j.retain(frames)
+		if of := j.samples(found.Rules); len(of) > 0 {
+			w.Do(func() { w.regulars.sampled(of) })
+		}
 	}()
 }
 

@@ -179,6 +179,9 @@ const (
 
 // run finds rules.
 func (j *job) run(ctx context.Context) (*episode.Found, error) {
+	if j.Alarm.Kind.Row().Near {
+		return j.near(), nil
+	}
 	r := &episode.Found{Good: j.good.Len(), Sources: j.sources}
 	with, err := compose(j.base, j.Live)
 	if err != nil {
@@ -542,11 +545,19 @@ func portList(ports []uint16) string {
 	return "{ " + strings.Join(words, ", ") + " }"
 }
 
+// ofNobody is the part of a flood that a limit leaves of a rare kind, of which no packet is good.
+const ofNobody = 0.005
+
 // limit is a limit on the kind of the flood, of what it usually has and as much again: of each
 // source, of each destination, or of all together. Where it is not worth its cost, fault says why.
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	label := episode.Label(j.ID, j.Round, 0)
-	rate := max(2*j.Alarm.UsualAll, j.Alarm.Threshold/10)
+	least := j.tooMuch() / 10
+	_, all := countKind(j.good, j.Alarm.Kind, sourceOf)
+	if j.Alarm.Kind.Row().Rare && all == 0 {
+		least = max(minOfSource, min(least, ofNobody*j.Alarm.All))
+	}
+	rate := max(2*j.Alarm.UsualAll, least)
 	var n int // of good packets
 	switch answer {
 	case episode.LimitBySource:
@@ -556,7 +567,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 		rate = rateOfEach(j, zoneOf, minOfZone)
 		out.Coverage, n = ofEach(j, zoneOf, rate)
 	case episode.LimitByDestination:
-		rate = rateOfEach(j, destinationOf, j.Alarm.Threshold/10)
+		rate = rateOfEach(j, destinationOf, least)
 		out.Coverage, n = ofEach(j, destinationOf, rate)
 	}
 	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
@@ -591,6 +602,12 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 			j.good.Len())
 	}
 	return out, fault
+}
+
+// tooMuch is the rate that limits are a part of: what is too much, and a quarter of that at least
+// beside a large flood, of which less is.
+func (j *job) tooMuch() float64 {
+	return max(j.Alarm.Threshold, 0.25*j.Alarm.Kind.Row().Floor)
 }
 
 // minOfSource is a rate that any client may have, in packets a second. Fewer packets of a source

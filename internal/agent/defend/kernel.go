@@ -3,6 +3,7 @@ package defend
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -26,6 +27,8 @@ type kernel interface {
 	ready(ctx context.Context, dev string) error
 	// sent is how many packets the interface has sent, by its own counter; false: nobody says.
 	sent(dev string) (packets uint64, ok bool)
+	// refused is what this network namespace has refused.
+	refused() refusals
 }
 
 // sampler gives samples of what the policy on an interface judges.
@@ -82,6 +85,15 @@ func (namespace) sent(dev string) (uint64, bool) {
 		return 0, false
 	}
 	return l.Attrs().Statistics.TxPackets, true
+}
+
+func (namespace) refused() refusals {
+	four, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		return refusals{}
+	}
+	six, _ := os.ReadFile("/proc/thread-self/net/snmp6")
+	return refusalsOf(string(four), string(six))
 }
 
 func (namespace) ready(ctx context.Context, dev string) error {

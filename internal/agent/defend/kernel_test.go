@@ -59,6 +59,7 @@ type fakeKernel struct {
 	tells       bool  // how much is sent
 	begun       time.Time
 	puts        int
+	lab         *lab // that its packets come from; nil: good and flood
 }
 
 func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
@@ -109,7 +110,7 @@ func (k *fakeKernel) replace(t *testing.T) {
 func (k *fakeKernel) load(rules []inspect.LiveRule) {
 	var text strings.Builder
 	for _, r := range rules {
-		text.WriteString(r.Rule + "\n")
+		text.WriteString(k.lab.scaled(r.Rule) + "\n")
 	}
 	k.with, _ = resolve.Parse("p", []byte(text.String()+judgeText), nil)
 	k.rules, k.judge, k.counts = rules, oracle.New(k.with), map[string]episode.Count{}
@@ -122,6 +123,7 @@ func (k *fakeKernel) load(rules []inspect.LiveRule) {
 
 // expire ends live rules with their lease.
 func (k *fakeKernel) expire() {
+	k.lab.advance(k, time.Now())
 	if len(k.rules) > 0 && time.Now().After(k.until) {
 		k.load(nil)
 	}
@@ -153,6 +155,7 @@ func (k *fakeKernel) sample(context.Context, string) (sampler, error) {
 func (k *fakeKernel) put(ctx context.Context, o dataplane.LiveOptions,
 	_ dataplane.CompileFunc) error {
 	await.Pass(20*time.Millisecond, "a change takes a while")
+	k.lab.prove(k, o.Proven)
 	return k.change(ctx, o.Over, o.Rules, o.Lease)
 }
 
@@ -213,14 +216,28 @@ func (k *fakeKernel) ready(context.Context, string) error { return nil }
 func (k *fakeKernel) sent(string) (uint64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.lab != nil {
+		k.lab.advance(k, time.Now())
+		return uint64(k.lab.sent), true
+	}
 	return uint64(time.Since(k.begun).Seconds() * goodSampled / 10), k.tells
+}
+
+func (k *fakeKernel) refused() refusals {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lab == nil {
+		return refusals{}
+	}
+	k.lab.advance(k, time.Now())
+	return refusals{told: true, resets: uint64(k.lab.refused)}
 }
 
 type fakeSampler struct{ *fakeKernel }
 
 func (fakeSampler) Follow(context.Context) error { return nil }
 func (fakeSampler) Link() packet.Link            { return packet.Ethernet }
-func (fakeSampler) SetRate(int) error            { return nil }
+func (s fakeSampler) SetRate(each int) error     { return s.lab.setRate(s.fakeKernel, each) }
 func (fakeSampler) Close()                       {}
 
 func (s fakeSampler) Program() uint32 {
@@ -233,6 +250,14 @@ func (s fakeSampler) Program() uint32 {
 func (s fakeSampler) Read(tell func(tap.Sampled)) error {
 	s.mu.Lock()
 	s.expire()
+	if s.lab != nil {
+		out := s.lab.taken()
+		s.mu.Unlock()
+		for _, one := range out {
+			tell(one)
+		}
+		return nil
+	}
 	now, from := time.Now(), s.read
 	s.read = now
 	var out []tap.Sampled
@@ -275,12 +300,15 @@ type shell struct {
 	k     *fakeKernel
 	path  string
 	store *incident.Store
+	dev   string
+	peers *Peers
 	w     *Watcher
 	end   func()
 }
 
 func newShell(t *testing.T, seed uint64) *shell {
-	s := &shell{T: t, k: newFakeKernel(t, seed), path: memoryDir(t) + "/incidents.json"}
+	s := &shell{T: t, k: newFakeKernel(t, seed), path: memoryDir(t) + "/incidents.json",
+		dev: "eth0"}
 	s.begin()
 	return s
 }
@@ -299,7 +327,7 @@ func memoryDir(t *testing.T) string {
 // begin is an agent that begins.
 func (s *shell) begin() {
 	s.store = incident.OpenStore(s.path)
-	s.w = New(Options{Dev: "eth0", Incidents: s.store, kernel: s.k,
+	s.w = New(Options{Dev: s.dev, Incidents: s.store, kernel: s.k, Peers: s.peers,
 		Baselines: OpenBaselines(filepath.Join(filepath.Dir(s.path), "baselines.json")),
 		Policy: func(context.Context) (*policy.Policy, inforce.State, error) {
 			p, state := s.k.policy()

@@ -114,7 +114,7 @@ func (j *job) askProof() (out incident.Rule, fault string) {
 	case byEcho:
 		out.Action = episode.Limit
 		out.Why = "who has not sent back what a reply said has a small budget with all others"
-		rate := max(2*j.Alarm.UsualAll, ofUnproven*j.Alarm.Threshold)
+		rate := max(2*j.Alarm.UsualAll, ofUnproven*j.tooMuch())
 		text = "limit udp" + j.target() + " not proven flow" + rateText(rate)
 		// the first packet of each flow, of those beyond the budget
 		lost = max(0, 1-rate/max(1, j.Alarm.All)) * float64(strangers(j.good, nil, of, flowOf))

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"levee/internal/agent/signature"
 )
 
 // regulars are the sources of good traffic, with how much usually comes of each and how much of
@@ -16,6 +18,7 @@ type regulars struct {
 	of      map[netip.Addr]*regular
 	known   map[int]string        // labels of live rules, by slot of the program in force
 	peer    func(netip.Addr) bool // says who has done a handshake; nil: nobody knows
+	samples map[string]sampled    // what good samples say of live rules, by label
 	dropped []frame               // of them, the last
 	next    int
 }
@@ -44,6 +47,13 @@ type sum struct {
 	usual   float64
 	dropped map[string]lost // by rule
 }
+
+// sampled is how many packets a sample of good traffic has of each source, and how many of them a
+// rule would drop.
+type sampled map[netip.Addr]struct{ packets, dropped int }
+
+// told is how many packets of a source say what it sends.
+const told = 20
 
 // windows are what is left of a second in the next. The short one tells what costs much at once,
 // the long one what costs little, which few samples show.
@@ -190,24 +200,51 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 	return out
 }
 
+// total is what a rule costs some sources.
+type total struct {
+	lost
+	usual, passed float64
+	sample        signature.Judged // of their packets before
+}
+
+// missing is how many good packets a rule has dropped.
+func (t *total) missing() float64 {
+	return min(t.packets-doubt*math.Sqrt(t.squares), t.usual-t.passed-doubt*math.Sqrt(t.usual))
+}
+
+// cost is what a rule costs all sources: those of which a sample says what they send, and others.
+// It takes no more of the former than it would of their sample. Who came before a flood and stops
+// then to be part of it would be missed else, whatever the rule is.
+type cost struct{ known, others total }
+
+func (c *cost) missing() float64 {
+	known := c.known.missing()
+	if c.known.sample.Packets > 0 {
+		known = min(known, c.known.usual*c.known.sample.Highest())
+	}
+	return max(0, known) + max(0, c.others.missing())
+}
+
 // collateral is the shares of all good packets that rules drop, in a window, where that is more
 // than is known.
 func (g *regulars) collateral(out map[string]float64, all, typical float64, window int) {
-	type total struct {
-		lost
-		usual, passed float64
-	}
 	fades := windows[window]
-	totals := map[string]*total{}
-	for _, r := range g.of {
+	costs := map[string]*cost{}
+	for from, r := range g.of {
 		for label, l := range r.sums[window].dropped {
 			if r.strange && l.packets*(1-fades) > mostStrange*typical {
 				continue
 			}
-			t := totals[label]
-			if t == nil {
-				t = &total{}
-				totals[label] = t
+			c := costs[label]
+			if c == nil {
+				c = &cost{}
+				costs[label] = c
+			}
+			t, s := &c.others, g.samples[label][from]
+			if s.packets >= told {
+				t = &c.known
+				t.sample.Packets += s.packets
+				t.sample.Dropped += s.dropped
 			}
 			t.packets += l.packets
 			t.squares += l.squares
@@ -215,11 +252,22 @@ func (g *regulars) collateral(out map[string]float64, all, typical float64, wind
 			t.passed += r.sums[window].passed
 		}
 	}
-	for label, t := range totals {
-		missing := min(t.packets-doubt*math.Sqrt(t.squares),
-			t.usual-t.passed-doubt*math.Sqrt(t.usual))
-		out[label] = max(out[label], missing*(1-fades)/all)
+	for label, c := range costs {
+		out[label] = max(out[label], c.missing()*(1-fades)/all)
 	}
+}
+
+// sampled notes what good samples say of rules that are new. Those that are not in force are
+// forgotten.
+func (g *regulars) sampled(of map[string]sampled) {
+	live := slices.Collect(maps.Values(g.known))
+	maps.DeleteFunc(g.samples, func(label string, _ sampled) bool {
+		return !slices.Contains(live, label)
+	})
+	if g.samples == nil {
+		g.samples = map[string]sampled{}
+	}
+	maps.Copy(g.samples, of)
 }
 
 // spare are packets of regulars that rules have dropped of late. They are forgotten.

@@ -149,3 +149,50 @@ func TestARuleThatCostsLittleMoreThanItMayIsFound(t *testing.T) {
 		t.Errorf("a rule that drops 1 of 100 regulars drops %v of the good packets", got)
 	}
 }
+
+// TestWhoJoinsAFloodCostsNoRule: 64 hosts that came before a flood, and stopped then to send a part
+// of it, had each rule taken back. What they sent before says what a rule takes of it. Of who has
+// sent such packets before, or too few to tell, it is what is missing.
+func TestWhoJoinsAFloodCostsNoRule(t *testing.T) {
+	for _, c := range []struct {
+		what             string
+		packets, dropped int // of each in the sample
+		costs            bool
+	}{
+		{"none of their packets were like those that the rule drops", 100, 0, false},
+		{"half of them were", 100, 50, true},
+		{"two in a hundred were", 100, 2, true},
+		{"they were too few to tell", 5, 0, true},
+	} {
+		g, now := crowd()
+		of := sampled{}
+		for i := range byte(100) {
+			s := of[client(i)]
+			s.packets, s.dropped = c.packets, c.dropped
+			of[client(i)] = s
+		}
+		g.sampled(map[string]sampled{"flood-1-1": of})
+		var costs map[string]float64
+		for range 3 {
+			now = now.Add(time.Second)
+			for i := range byte(100) {
+				if i < 20 {
+					g.drop("flood-1-1", client(i), 100, &frame{})
+				} else {
+					g.pass(now, client(i), 10, false)
+				}
+			}
+			costs = g.second(now, false)
+		}
+		if got := costs["flood-1-1"]; got > 1e-3 != c.costs {
+			t.Errorf("%s: %v of the good packets", c.what, got)
+		}
+	}
+	g, _ := crowd()
+	g.sampled(map[string]sampled{"flood-1-1": {}})
+	g.rules(map[int]string{1: "flood-1-2"})
+	g.sampled(map[string]sampled{"flood-1-2": {}})
+	if len(g.samples) != 1 {
+		t.Errorf("of rules that are gone: %v", g.samples)
+	}
+}

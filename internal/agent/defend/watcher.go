@@ -88,6 +88,7 @@ type Watcher struct {
 	sight      seen
 	sent       sent               // in a second
 	sentNow    sent               // since it was read last, for a doubt too
+	refused    refused            // the last time that it was doubted
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
 	cpus       map[int]float64    // packets of each since the last tick
@@ -300,6 +301,7 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	}
 	w.step(ctx, episode.Event{Tick: t})
 	w.doubt(now)
+	w.doubtSegments(now)
 	if err := w.keepUp(ctx, now); err != nil {
 		return err
 	}
@@ -308,7 +310,7 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	if rising {
 		w.fast = now.Add(floodLasts)
 	}
-	if now.Before(w.fast) {
+	if now.Before(w.fast) && !w.floods.Rests(now) {
 		each = max(calmRate, floodRate/runtime.NumCPU())
 	}
 	if each != w.rate {
@@ -328,9 +330,27 @@ func (w *Watcher) doubt(now time.Time) {
 		return
 	}
 	packets, told := w.kernel.sent(w.Dev)
-	if sent, ok := w.sentNow.second(now, packets, told); ok {
+	if sent, ok := w.sentNow.second(now, packets, w.kernel.refused(), told); ok {
 		for _, e := range w.eyes {
 			e.detector.SentNow(now, sent)
+		}
+	}
+}
+
+// refusedEvery is how often segments that the machine refuses are counted.
+const refusedEvery = 200 * time.Millisecond
+
+// doubtSegments reads how many segments the machine refuses, where that says whether they are a
+// flood.
+func (w *Watcher) doubtSegments(now time.Time) {
+	if now.Sub(w.refused.at) < refusedEvery || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
+		return e.detector.DoubtsSegments(now)
+	}) {
+		return
+	}
+	if segments, ok := w.refused.since(now, w.kernel.refused()); ok {
+		for _, e := range w.eyes {
+			e.detector.Refused(segments)
 		}
 	}
 }
@@ -348,11 +368,10 @@ func (w *Watcher) aside() {
 // second does what is to be done each second.
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
+	no := w.kernel.refused()
 	w.sentNow = sent{}
-	if told {
-		w.sentNow = sent{now, packets}
-	}
-	if sent, ok := w.sent.second(now, packets, told); ok {
+	w.sentNow.second(now, packets, no, told)
+	if sent, ok := w.sent.second(now, packets, no, told); ok {
 		for _, e := range w.eyes {
 			e.detector.Sent(sent)
 		}

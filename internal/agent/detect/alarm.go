@@ -56,7 +56,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
 				rate, whole = sum.of(of, true), true
 			}
-			if least := times * d.floor(of, now); rate > soon*least {
+			if least := d.least(of, now, times); rate > soon*least {
 				if !known {
 					usual, known = n.prof.usual(now), true
 					had = d.had(n, usual)
@@ -226,6 +226,29 @@ func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float
 // Strict has less be too much until a time: something is done about a flood, and what it misses is
 // to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
 func (d *Detector) Strict(until time.Time) { d.strict = until }
+
+// Drops is told how many packets a second rules drop, until a time. While less is too much, a
+// hundredth of these is. A trickle of them holds no rule in force: once the flood is over, nothing
+// drops so much.
+func (d *Detector) Drops(packets float64, until time.Time) {
+	d.drops, d.dropsUntil = packets, until
+}
+
+// Of what rules drop so much is left at most, in packets a second. Fewer than leftLeast are no
+// flood, whatever comes.
+const (
+	left      = 0.01
+	leftLeast = 500
+)
+
+// least is below what nothing of a kind is too much; times is how much less that is than usual.
+func (d *Detector) least(k kind.Kind, now time.Time, times float64) float64 {
+	least := times * d.floor(k, now)
+	if times < 1 && d.drops > 0 && now.Before(d.dropsUntil) {
+		least = min(least, max(leftLeast, left*d.drops))
+	}
+	return least
+}
 
 func (d *Detector) fixedOf(k kind.Kind) float64 {
 	switch k {

@@ -104,6 +104,7 @@ func (d *Detector) unproven() (odd, fat Kinds) {
 		}
 		novel, from := row.Novel(have[k], all[k]), d.begin.from[k]
 		if novel > strict*row.Floor && (!row.Answered && !row.Begun ||
+			k == kind.TCP && sum.refused() > strict*row.Floor ||
 			spread.Drawn(from) > drawn || oneWay(novel, answers)) {
 			odd |= 1 << k
 		}

@@ -88,21 +88,23 @@ type Detector struct {
 	flows []flow
 	last  [256]uint64 // flow of the last packet of each protocol
 
-	bin    raw             // of everything
-	parts  map[where]*raw  // of the bin
-	free   []*raw          // that parts may take
-	nodes  map[where]*node // that are followed from bin to bin
-	root   *node
-	usual  ratios
-	began  time.Time // of all
-	known  bool      // there was a baseline at the start, so usual rates are known
-	from   time.Time // of the bin
-	second time.Time
-	calm   time.Time // nothing is learned before
-	strict time.Time // until then less is too much
-	alarm  bool
-	ways   ways // what the machine sends
-	begin  begin
+	bin        raw             // of everything
+	parts      map[where]*raw  // of the bin
+	free       []*raw          // that parts may take
+	nodes      map[where]*node // that are followed from bin to bin
+	root       *node
+	usual      ratios
+	began      time.Time // of all
+	known      bool      // there was a baseline at the start, so usual rates are known
+	from       time.Time // of the bin
+	second     time.Time
+	calm       time.Time // nothing is learned before
+	strict     time.Time // until then less is too much
+	drops      float64   // packets a second that rules drop, until a time
+	dropsUntil time.Time
+	alarm      bool
+	ways       ways // what the machine sends
+	begin      begin
 }
 
 type flow struct {
@@ -134,7 +136,7 @@ func New(o Options) *Detector {
 
 // Add counts a packet that has passed, and that stands for weight packets.
 func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes int) {
-	if p.IsIP() && d.Watched != nil && !d.Watched(p.Dst) {
+	if d.Watched != nil && !(p.IsIP() && d.Watched(p.Dst)) {
 		return
 	}
 	fresh, same := d.fresh(now, p)
@@ -197,6 +199,9 @@ func (d *Detector) fresh(now time.Time, p *packet.Packet) (fresh, same bool) {
 	mark, at := uint32(sum>>32), uint32(now.Unix())
 	known := f.mark == mark && f.at != 0 && at-f.at <= uint32(flowTime/time.Second)
 	f.mark, f.at = mark, at
+	if p.Transport == packet.TCPTransport && p.Flags&(packet.SYN|packet.RST) != 0 {
+		known = false // a connection has one of each: more of them are of as many connections
+	}
 	last := &d.last[p.Proto]
 	same = *last == sum
 	*last = sum

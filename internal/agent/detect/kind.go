@@ -33,9 +33,6 @@ func (r *raw) tally(of kind.Kind, weight float64, bytes int, fresh, same bool) {
 	r[kind.CountBits] += weight * 8 * float64(bytes)
 	r[kind.CountSamples]++
 	r[squares(kind.Packets)] += weight * weight
-	if of == kind.Num {
-		return
-	}
 	row := of.Row()
 	novel := weight
 	if !fresh {
@@ -92,13 +89,21 @@ func (u ratios) relate(r *raw, out [kind.Num]float64) [kind.Num]float64 {
 	if u.most > 0 {
 		syns = min(syns, u.most)
 	}
-	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*syns)
+	out[kind.TCP] = max(0, r[kind.CountFresh]-u.Fresh*syns, r.refused())
 	return out
+}
+
+// refused are the segments of no connection, by what the machine says. It refuses SYNs, too.
+func (r *raw) refused() float64 {
+	return min(r[kind.CountTCP], r[kind.CountRefused]-r[kind.CountSYN])
 }
 
 // of is the counter of a kind; whole, of all its packets.
 func (r *raw) of(k kind.Kind, whole bool) float64 {
-	if whole {
+	switch {
+	case k == kind.TCP:
+		return max(r[kind.CountFresh], r.refused())
+	case whole:
 		return r[k.Row().All]
 	}
 	return r[k.Row().Counter]

@@ -95,6 +95,22 @@ func (d *Detector) floor(k kind.Kind, now time.Time) float64 {
 	return floor
 }
 
+// DoubtsSegments says whether so many segments come that there is a flood among them if they are of
+// no connections: Refused says how many are, where somebody knows. Those of flows that go on look
+// like those of clients otherwise.
+func (d *Detector) DoubtsSegments(now time.Time) bool {
+	times := 1.0
+	if now.Before(d.strict) {
+		times = strict
+	}
+	least := soon * d.least(kind.TCP, now, times)
+	return !d.fixed() && d.root.sum[kind.CountTCP] > least
+}
+
+// Refused is told how many segments the machine has answered with a RST, since the last time that
+// was at most a second ago.
+func (d *Detector) Refused(segments float64) { d.bin[kind.CountRefused] += segments }
+
 // learn says of which kinds more comes than at the beginning, without more that is sent.
 func (w *ways) learn(sum *raw, opening bool) Kinds {
 	if !w.told {

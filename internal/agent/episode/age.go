@@ -17,6 +17,7 @@ const (
 	harmless   = 0.25
 	loosenedIn = 3 * time.Second // a drop is a limit so long after the flood, at the latest
 	endsAfter  = 3 * time.Second
+	countedFor = 2 * time.Second // what rules drop is known for so long
 	// A rule that drops less than fallen of its peak, while the flood passes, is of a pattern that
 	// the flood has left.
 	fallen = 0.1
@@ -45,11 +46,28 @@ func (m *Machine) count(now time.Time, c *Counted) {
 			if share, ok := c.Costs[r.Label]; ok && r.IsLive() {
 				m.cost(u, f, r, share, now)
 			}
-			if r.State == incident.Live && r.Action == "drop" && f.on && r.now < fallen*r.peak {
+			if r.State == incident.Live && r.Action == "drop" && f.on && r.now < fallen*r.peak &&
+				max(f.alarm.All, f.alarm.Rate) >= fallen*r.peak { // it is not over
 				f.turn(r, incident.Gone, now, "the flood passes it by")
 			}
 		}
 	})
+	for _, u := range m.units {
+		u.tell(m, now)
+	}
+}
+
+// tell says how much rules of floods drop, which is what their detector holds the rest against.
+func (u *unit) tell(m *Machine, now time.Time) {
+	drops := 0.0
+	for _, f := range u.floods {
+		if f.drops > f.harmless() {
+			drops += f.drops
+		}
+	}
+	if drops > 0 {
+		m.do(Effect{Drops: &Drops{u.Name, drops, now.Add(countedFor)}})
+	}
 }
 
 func (f *flood) count(r *rule, c Count) {
@@ -92,9 +110,10 @@ func (m *Machine) cost(u *unit, f *flood, r *rule, share float64, now time.Time)
 	m.do(Effect{Spare: true})
 }
 
-// harmless is the rate that a flood may have without being one, in packets a second.
+// harmless is the rate that a flood may have without being one, in packets a second. Beside a large
+// flood less is too much, and no less is harmless.
 func (f *flood) harmless() float64 {
-	rate := harmless * f.Seen.Threshold
+	rate := harmless * max(f.Seen.Threshold, harmless*kind.Named(f.Seen.Kind).Floor)
 	if f.Seen.Kind == kind.Bits.String() && f.Seen.Bits > 0 {
 		rate *= f.Seen.Packets / f.Seen.Bits
 	}

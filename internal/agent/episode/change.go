@@ -65,7 +65,13 @@ func (m *Machine) waited(f *flood) bool {
 func (m *Machine) searched(f *flood, now time.Time, r *Found, failed string) {
 	f.rounds++
 	f.Searches, f.Failed, f.dirty = f.Searches+1, failed, true
-	f.retry = now.Add(min(retryMost, retrySoon<<f.failed))
+	first := f.rests.IsZero()
+	if f.rests = now; !first {
+		f.rests = now.Add(min(retryMost, costly*r.Took))
+	}
+	if f.retry = now.Add(min(retryMost, retrySoon<<f.failed)); f.retry.Before(f.rests) {
+		f.retry = f.rests
+	}
 	f.failed, f.tries = min(f.failed+1, 8), f.alarm.All
 	f.Seen.Sources = max(f.Seen.Sources, r.Sources)
 	f.Seen.Forged = f.Seen.Forged || r.Forged
@@ -164,7 +170,7 @@ func (f *flood) acted(now time.Time) {
 		at := now
 		f.Acted = &at
 	}
-	f.on, f.retry, f.since, f.failed = false, time.Time{}, now, 0
+	f.on, f.retry, f.since, f.failed, f.rests = false, time.Time{}, now, 0, time.Time{}
 	f.put, f.held = now, false
 }
 

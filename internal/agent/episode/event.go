@@ -65,6 +65,7 @@ type Found struct {
 	Notes   []string
 	Steps   []incident.Step
 	Err     string
+	Took    time.Duration `json:",omitempty"`
 }
 
 // Applied is what came of a change in the kernel.
@@ -122,6 +123,7 @@ type Effect struct {
 	Save   *incident.Incident `json:"save,omitempty"`
 	Log    string             `json:"log,omitempty"`
 	Strict *Strict            `json:"strict,omitempty"`
+	Drops  *Drops             `json:"drops,omitempty"`
 	Reset  bool               `json:"reset,omitempty"`
 	Forget *time.Time         `json:"forget,omitempty"`
 	Spare  bool               `json:"spare,omitempty"` // what was dropped of good sources is good
@@ -158,6 +160,13 @@ type Renew struct{ Lease time.Duration }
 // Strict is that a detector takes less for too much until a time.
 type Strict struct {
 	Detector string
+	Until    time.Time
+}
+
+// Drops is how many packets a second the rules of a detector drop, until a time.
+type Drops struct {
+	Detector string
+	Packets  float64
 	Until    time.Time
 }
 

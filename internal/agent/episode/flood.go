@@ -3,6 +3,7 @@ package episode
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type flood struct {
 	failed int          // times that nothing was found, since a rule was
 	tries  float64      // packets a second that passed then
 	retry  time.Time    // nothing is searched before
+	rests  time.Time    // the same, also of another pattern
 	since  time.Time    // packets before have been looked at
 	dirty  bool         // the file lacks something
 	acts   bool         // rules are put into force: by its mode, or by a command
@@ -94,13 +96,22 @@ func (f *flood) tried() (out []string) {
 	return out
 }
 
+// note notes something about a flood, in the place of what was the same but for its figures: each
+// search says it anew.
 func (f *flood) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(f.Notes, text) {
-		f.Notes = append(f.Notes, text)
-		f.dirty = true
+	if slices.Contains(f.Notes, text) {
+		return
 	}
+	form := figures.ReplaceAllString(text, " #")
+	f.Notes = slices.DeleteFunc(f.Notes, func(o string) bool {
+		return figures.ReplaceAllString(o, " #") == form
+	})
+	f.Notes, f.dirty = append(f.Notes, text), true
 }
+
+// figures are the numbers of a text, but for those of labels.
+var figures = regexp.MustCompile(` [0-9][0-9.:e+-]*`)
 
 // save has the incident kept as it is now.
 func (m *Machine) save(f *flood) {

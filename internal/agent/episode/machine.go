@@ -54,10 +54,13 @@ const (
 	RetryAfter = 2 * time.Second
 	retrySoon  = 250 * time.Millisecond // the first time
 	retryMost  = 16 * time.Second       // while what passes stays as it is
-	other      = 1.5                    // times more or less is not as it was
-	hurry      = 2 * time.Second
-	mostLive   = 16 // rules of a flood
-	unknown    = "?"
+	soon       = 500 * time.Millisecond // in which the packets of a search come
+	// Searches that find nothing take a tenth of the time of a processor, from the second on.
+	costly   = 10
+	other    = 1.5 // times more or less is not as it was
+	hurry    = 2 * time.Second
+	mostLive = 16 // rules of a flood
+	unknown  = "?"
 )
 
 // New returns a machine that knows of nothing. next gives the ID of a new incident.
@@ -171,6 +174,25 @@ func (m *Machine) Passing() bool {
 	})
 }
 
+// Rests says whether floods pass, and no search for rules against one is soon.
+func (m *Machine) Rests(now time.Time) bool {
+	rest := false
+	for _, u := range m.units {
+		for _, f := range u.floods {
+			if f.on && !u.leaves(f) && f.retry.Sub(now) < soon {
+				return false
+			}
+			rest = rest || f.on
+		}
+	}
+	return rest
+}
+
+// leaves says whether no rules against a flood are searched.
+func (u *unit) leaves(f *flood) bool {
+	return u.Mode == policy.Observe || f.State == incident.Undone || f.State == incident.Proposed
+}
+
 // Hurried says whether a flood has just begun to pass: asking the kernel about policies can take as
 // long as all that is to be done about it, on processors that are busy with its packets.
 func (m *Machine) Hurried(now time.Time) bool {
@@ -233,7 +255,7 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) 
 	seen[f] = true
 	if f.failed > 0 && (f.alarm.Kind != a.Kind || a.All > other*f.tries || other*a.All < f.tries) {
 		// it is another pattern
-		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
+		f.retry, f.since, f.failed = f.rests, a.Since, 0
 	}
 	from := f.last
 	if !f.on {
@@ -270,8 +292,7 @@ func (m *Machine) begin(u *unit, now time.Time, a *Alarm) *flood {
 
 // act begins a search for rules against a flood that passes.
 func (m *Machine) act(u *unit, f *flood, now time.Time) {
-	if !f.on || now.Before(f.retry) || u.Mode == policy.Observe || f.State == incident.Undone ||
-		f.State == incident.Proposed {
+	if !f.on || now.Before(f.retry) || u.leaves(f) {
 		return
 	}
 	if m.isUndone(u, f.alarm, now) {

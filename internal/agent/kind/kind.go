@@ -24,6 +24,7 @@ const (
 	Fragments
 	TCP     // packets of connections that nobody began
 	Other   // any other protocol, and TCP with flags that no connection has
+	Link    // frames that are not IP
 	Packets // all; only with a fixed threshold
 	Bits    // a second; only with a fixed threshold
 	Num
@@ -43,6 +44,8 @@ const (
 	CountICMP
 	CountFragments
 	CountOther
+	CountLink
+	CountRefused // segments that the machine has answered with a RST
 	CountAllUDP
 	CountAllICMP
 	CountAllFragments
@@ -87,11 +90,15 @@ type Row struct {
 	Begun bool
 	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
 	Limit, Limit6 string
+	Rare          bool // who has no use for it has none for a little of it
 	Cookie        bool // senders can be asked to prove that they are there
 	// Proves says that senders can prove it where the policy says by what: `prove`, or a cookie
 	// for queries.
 	Proves bool
-	Bench  string // flood of `levee bench detect` that is of this kind; "" is none
+	// Near: its packets come from neighbours on the link, and keep it up, as ARP does. They are
+	// told of, and nothing is done about them.
+	Near  bool
+	Bench string // flood of `levee bench detect` that is of this kind; "" is none
 	// Colour and Night are what the page shows it in, on light and on dark ground.
 	Colour, Night string
 }
@@ -102,6 +109,9 @@ const repeated = 0.1
 
 // reflected is narrower than reflectors: a limit on it stands for all machines.
 const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 5353, 11211 }"
+
+// noOther is what is of no other kind, but for TCP.
+const noOther = "not proto { icmp, icmp6, tcp, udp } not fragments"
 
 // Rows are the kinds.
 var Rows = [Num]Row{
@@ -134,8 +144,12 @@ var Rows = [Num]Row{
 		Colour: "#79b9e6", Night: "#a9d8fa"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
-		Answered: true, Bench: "gre",
+		Answered: true, Limit: noOther, Limit6: noOther, Rare: true, Bench: "gre",
 		Colour: "#444a52", Night: "#c3cad3"},
+	Link: {Name: "link", Phrase: "a flood of frames that are not IP",
+		Words: "frames that are not IP", Floor: 5000, Has: hasNoIP, Repeat: 1, Counter: CountLink,
+		All: CountLink, Near: true, Bench: "link",
+		Colour: "#8c510a", Night: "#d8a55b"},
 	Packets: {Name: "packets", Phrase: "a flood", Words: "packets", Counter: CountPackets,
 		All:    CountPackets,
 		Colour: "#7d7d1c", Night: "#cfcf5b"},

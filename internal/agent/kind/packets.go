@@ -2,12 +2,8 @@ package kind
 
 import "levee/internal/packet"
 
-// OfPacket is the kind of a packet: the last one in the table that has it. It is Num for a packet
-// of none.
+// OfPacket is the kind of a packet: the last one in the table that has it.
 func OfPacket(p *packet.Packet) Kind {
-	if !p.IsIP() {
-		return Num
-	}
 	for k := Num; k > 0; k-- {
 		if has := Rows[k-1].Has; has != nil && has(p) {
 			return k - 1
@@ -35,6 +31,8 @@ func hasReflection(p *packet.Packet) bool { return hasUDP(p) && reflectors[p.Src
 func hasICMP(p *packet.Packet) bool {
 	return p.Transport == packet.ICMPTransport || p.Transport == packet.ICMP6Transport
 }
+
+func hasNoIP(p *packet.Packet) bool { return !p.IsIP() }
 
 func hasFragment(p *packet.Packet) bool { return p.Fragment }
 

@@ -53,8 +53,8 @@ func TestAPacketIsOfOneKind(t *testing.T) {
 			}
 		}
 	}
-	if arp := (packet.Packet{EtherType: 0x0806}); OfPacket(&arp) != Num || UDP.Is(&arp) {
-		t.Error("ARP is of a kind")
+	if arp := (packet.Packet{EtherType: 0x0806}); OfPacket(&arp) != Link || UDP.Is(&arp) {
+		t.Error("ARP is of another kind")
 	}
 }
 

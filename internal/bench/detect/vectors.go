@@ -25,6 +25,10 @@ var vectors = []kind{
 	words("too-big", "forged path MTU messages", 0, "ipv4 icmp type 3 code 4 "+anywhere+
 		"to TO ttl 40-128 random payload hex "+
 		"\"45000054000040004011 0000 c6120001c6120002 01bbc35000400000\""),
+	words("stray", "ACKs of 256 flows that nobody began", 60_000, "ipv4 tcp flags ack from "+
+		"16.1.0.0-16.1.0.255 counting to TO ttl 50 from port 2000 port 80 len 40"),
+	{name: "link", what: "LLDP from a neighbour", mimics: true,
+		waves: wordsOf("LLDP", 0, "ether lldp len 200")},
 	words("carpet", "UDP to all addresses of a /24", 0,
 		"ipv4 udp "+anywhere+"to 198.19.0.0/24 random "+anyPort+"port 1024-65535 random len 90"),
 	{name: "carpets", what: "ten /24, one behind the other", waves: carpets},

@@ -1,0 +1,92 @@
+package defend
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/packet"
+)
+
+// TestFloodsOfOtherForms than those of `levee bench detect`, by what is published of them. Each was
+// missed, or not dropped.
+func TestFloodsOfOtherForms(t *testing.T) {
+	const flags = packet.ACK | packet.PSH
+	segment := func(r *rand.Rand, from netip.Addr, ttl *uint8, port, to uint16, flags uint8,
+		data int) packet.Spec {
+		return packet.Spec{From: from, TTL: ttl, FromPort: &port, ToPort: &to, Flags: &flags,
+			Payload: some(r, data),
+			Fields:  []packet.FieldValue{{Word: "window", Value: uint64(r.IntN(1 << 16))}}}
+	}
+	for _, c := range []struct {
+		what  string
+		flood *stream
+		kind  string
+		none  string // what the incident says of why nothing is done
+	}{
+		{what: "segments of 300 bots from a port each, in connections that have ended",
+			kind: "tcp", flood: &stream{answers: 1, refused: 1,
+				make: func(r *rand.Rand) packet.Spec {
+					a, ttl, own := bot(r, 300)
+					return segment(r, a, ttl, uint16(1024+own.IntN(60000)), 80, flags, 768)
+				}}},
+		{what: "SYN-ACKs and RSTs of 300 middleboxes to one port", kind: "tcp",
+			flood: &stream{answers: 0.5, make: func(r *rand.Rand) packet.Spec {
+				a, ttl, own := bot(r, 300)
+				return segment(r, a, ttl, 80, 80, []uint8{packet.SYN | packet.ACK,
+					packet.RST | packet.ACK}[own.IntN(2)], 0)
+			}}},
+		{what: "all numbers of protocols that nobody uses", kind: "other",
+			flood: &stream{make: func(r *rand.Rand) packet.Spec {
+				return packet.Spec{From: forgedSource(r), Proto: new(uint8(138 + r.IntN(115))),
+					TTL: new(uint8(40 + r.IntN(80))), Payload: some(r, 8+r.IntN(500))}
+			}}},
+		{what: "LLDP of a neighbour", kind: "link", none: "`ether lldp`",
+			flood: &stream{make: func(r *rand.Rand) packet.Spec {
+				return packet.Spec{Family: packet.OtherFamily, EtherType: 0x88cc,
+					Payload: some(r, 60)}
+			}}},
+	} {
+		c.flood.rate = 60_000
+		a := attacked(t, 8*time.Second, 4*time.Second, c.flood)
+		if len(a.all) != 1 || a.all[0].Seen.Kind != c.kind {
+			t.Errorf("%s: %+v", c.what, a.all)
+			continue
+		}
+		if c.none != "" {
+			if a.drop > 0 || !strings.Contains(strings.Join(a.all[0].Notes, " "), c.none) {
+				t.Errorf("%s: %+v", c.what, a)
+			}
+			continue
+		}
+		if a.drop == 0 || a.drop > 1 || a.dropped < 0.99 || a.lost > 0.001 {
+			t.Errorf("%s: half was dropped after %.2f s, %.2f %% from two seconds on, and %.3f %% "+
+				"of clients' packets", c.what, a.drop, 100*a.dropped, 100*a.lost)
+		}
+	}
+}
+
+// TestRegularsThatTurnStopNoRule: 64 hosts that had sent a quarter of the good traffic stopped, and
+// sent a twentieth of a flood. The rule against it was taken back after two seconds.
+func TestRegularsThatTurnStopNoRule(t *testing.T) {
+	guests := &stream{rate: 260, answers: 1, stops: true, make: func(r *rand.Rand) packet.Spec {
+		s := likeClients(r)
+		s.From, _, _ = bot(r, 64)
+		return s
+	}}
+	flood := &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
+		s := packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+			ToPort: new(uint16(27015)), Payload: some(r, 60)}
+		if r.IntN(20) == 0 {
+			s.From, _, _ = bot(r, 64)
+		}
+		return s
+	}}
+	a := attacked(t, 20*time.Second, 6*time.Second, flood, guests)
+	if a.drop == 0 || a.drop > 1 || a.dropped < 0.99 || a.lost > 0.001 {
+		t.Errorf("half was dropped after %.2f s, %.2f %% from two seconds on, and %.3f %% of "+
+			"clients' packets: %q", a.drop, 100*a.dropped, 100*a.lost, a.all[0].Notes)
+	}
+}
