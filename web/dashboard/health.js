@@ -29,7 +29,7 @@ const rank = { fails: 0, waits: 1, works: 2 };
 export const load = async () => {
   list = ((await api.parts()).parts || []).slice().sort((a, b) => (rank[a.state] ?? 0) - (rank[b.state] ?? 0));
   const bad = failing().length;
-  $("health-count").textContent = !list.length ? "" : bad ? `${bad} of ${list.length} do not work` : `all ${list.length} work or wait`;
+  $("health-count").textContent = !list.length ? "" : bad ? `${bad} of ${list.length} ${bad === 1 ? "does" : "do"} not work` : `all ${list.length} work or wait`;
   if (!list.length) { replace($("health").querySelector(".body"), empty("The agent names no part")); return; }
   replace($("health").querySelector(".body"), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Parts and their states" },
     el("table", {}, el("thead", {}, el("tr", {}, ["", "Part", "Since", "Last"].map((h) => el("th", { scope: "col" }, h || el("span", { class: "hidden" }, "State"))))), el("tbody", {}, list.map(row)))));
