@@ -19,7 +19,7 @@ struct meter {
 // above counts a packet, and says whether the rule acts.
 static __always_inline int above(__u32 second, struct meter *m, __u64 rate, __u64 now)
 {
-	if (now - m->start >= second) {
+	if ((__s64)(now - m->start) >= (__s64)second) { // another CPU may be a tick ahead
 		m->start = now;
 		m->count = 0;
 	}

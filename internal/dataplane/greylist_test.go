@@ -179,6 +179,30 @@ func TestACPUThatIsATickBehindForgetsNobody(t *testing.T) {
 	}
 }
 
+// TestACPUThatIsATickBehindBeginsNoSecond: how many came in a second was counted from zero again
+// where another CPU had begun to count it at a tick that this one had not read.
+func TestACPUThatIsATickBehindBeginsNoSecond(t *testing.T) {
+	r, _ := runnerOf(t, "greylist udp after 100ms within 10s above 5/s\npass udp\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ, Memory: 1 << 20})
+	passed := func(now uint64, sources uint32) (n int) {
+		r.SetClock(now)
+		for source := range sources {
+			_, verdict, err := r.Eval(from(source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict == action.Pass {
+				n++
+			}
+		}
+		return n
+	}
+	const now = 1 << 33
+	if first, behind := passed(now, 5), passed(now-1, 5); first != 5 || behind != 0 {
+		t.Errorf("of a rate of 5 a second %d passed, and %d a tick earlier", first, behind)
+	}
+}
+
 // TestAClientIsKnownBesideAFlood: in the largest memory nearly all clients are known for 5 s beside
 // a million forged sources a second. The memory here is the smallest, and the flood as much less.
 func TestAClientIsKnownBesideAFlood(t *testing.T) {
