@@ -8,15 +8,23 @@
 
 // rank orders what may lose its place to a new connection; 0 goes first, KEEPS never. Each state
 // has four bits of RANKS: what is looked up leaves verifiers fewer ways than a switch.
-#define KEEPS 6
+#define KEEPS 7
 #define RANKED(state, rank) ((__u64)(rank) << 4 * (state))
 #define RANKS                                                                                      \
 	(RANKED(FLOW_CLOSING, 1) | RANKED(FLOW_RESET, 1) | RANKED(FLOW_ANSWERED, 2) |              \
 	 RANKED(FLOW_OLDER, 2) | RANKED(FLOW_STRANGER, 2) | RANKED(FLOW_OPENING, 3) |             \
 	 RANKED(FLOW_ONE_WAY, 3) | RANKED(FLOW_ECHO, 3) | RANKED(FLOW_GROUP, 3) |                  \
-	 RANKED(FLOW_TWO_WAY, 4) | RANKED(FLOW_SERVED, 4) | RANKED(FLOW_OPEN, KEEPS))
+	 RANKED(FLOW_SERVED, 4) | RANKED(FLOW_TWO_WAY, 5) | RANKED(FLOW_OPEN, KEEPS))
 
-static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now)
+// ranks are those in a bucket with so many ports. One alone ranks with what this side began: an
+// answer opens nothing while it is known. Several are of packets to drawn ports.
+static __always_inline __u64 ranks(__u64 ports)
+{
+	return RANKS + RANKED(FLOW_SERVED, (ports - 2) >> 63);
+}
+
+static __always_inline int rank(const struct flow_head *h, const struct flow *f, __u32 now,
+				__u64 of)
 {
 	__u64 word = f->word;
 	__u32 state = word & FLOW_STATE;
@@ -27,8 +35,8 @@ static __always_inline int rank(const struct flow_head *h, const struct flow *f,
 	if (word & FLOW_RST_IN)
 		state = FLOW_RESET;
 	else if (state == FLOW_OPEN && h->lease[state] - left >= h->idle)
-		return 5;
-	return RANKS >> 4 * state & 0xf;
+		return KEEPS - 1;
+	return of >> 4 * state & 0xf;
 }
 
 // young is the greater the later a lease began, whatever its length. States of a rank have leases
@@ -50,7 +58,7 @@ static __always_inline __u32 find_place(struct flows *m, __u64 hash, __u32 now)
 {
 	__u64 tag = hash << FLOW_LOW >> FLOW_LOW; // below the bits that name the bucket
 	struct flow *bucket = flow_bucket(m, hash);
-	__u64 least = (__u64)KEEPS << 32;
+	__u64 least = (__u64)KEEPS << 32, ports = 0;
 	WORDS __u16 slots[4];
 
 	for (int i = 0; i < FLOW_BUCKET; i++) {
@@ -60,9 +68,12 @@ static __always_inline __u32 find_place(struct flows *m, __u64 hash, __u32 now)
 		    bucket[i].expires - now - 1 < m->head.lease[word & FLOW_STATE])
 			return forget(&slots[1], FLOW_BUCKET + i);
 	}
+	for (int i = 0; i < FLOW_BUCKET; i++)
+		ports += (((bucket[i].word & FLOW_STATE) ^ FLOW_SERVED) - 1) >> 63;
+	ports = ranks(ports);
 	least = least << PLACE_BITS | (FLOW_BUCKET - 1);
 	for (int i = 0; i < FLOW_BUCKET; i++) {
-		__u64 r = rank(&m->head, &bucket[i], now);
+		__u64 r = rank(&m->head, &bucket[i], now, ports);
 		__u64 worth = r << 32 | (r ? young(&m->head, &bucket[i], now) : 0);
 
 		least = least_of(worth << PLACE_BITS | i, least);
@@ -151,7 +162,7 @@ static __always_inline void place(struct flows *m, __u64 hash, __u32 at, __u32 i
 	}
 	struct flow *f = &flow_bucket(m, hash)[at & (FLOW_BUCKET - 1)];
 
-	if (at < FLOW_BUCKET && rank(&m->head, f, now)) {
+	if (at < FLOW_BUCKET && rank(&m->head, f, now, RANKS)) {
 		__sync_fetch_and_add(&m->head.taken, 1);
 		crowd(m, f->word);
 	}

@@ -15,14 +15,16 @@ import (
 func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
 	const room = uint32(flow.MinRoom)
 	for _, c := range []struct {
-		name             string
-		halfOpen, others uint32
-		older            bool // the memory is of a levee that notes no ports
+		name                  string
+		own, halfOpen, others uint32
+		older                 bool // the memory is of a levee that notes no ports
 	}{
-		{"of those who ask", 0, 2 * room, false},
-		{"of those who ask, after an older levee", 0, 2 * room, true},
+		{"of those who ask", 0, 0, 2 * room, false},
+		{"of those who ask, after an older levee", 0, 0, 2 * room, true},
 		// Their lease is longer: whoever came last was the first to give way.
-		{"of half-open connections", 2 * room, room / 4, false},
+		{"of half-open connections", 0, 2 * room, room / 4, false},
+		// As of a resolver, which asks from other ports.
+		{"in a memory full of what this side began", 3 * room / 2, 0, room, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x, p := connectionsOf(t,
@@ -45,6 +47,9 @@ func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
 				return r != nil && r.Label == "known"
 			}
 			ask := func(n uint32) bool { return known(x.frame(udp, n, false)) }
+			for n := range c.own {
+				x.converse(n)
+			}
 			for n := range c.halfOpen {
 				x.leave(synAck, 1<<20+n)
 			}
@@ -68,16 +73,59 @@ func TestAnAnswerOpensNothingBesideAFlood(t *testing.T) {
 				}
 			}
 			// What this side begins meanwhile is known, from a port that serves nobody.
-			question, answer := x.frame(udp, 1, true), x.frame(udp, 1, false)
-			binary.BigEndian.PutUint16(question[34:], 40000)
-			binary.BigEndian.PutUint16(answer[36:], 40000)
-			if err := x.Leave(question); err != nil {
-				t.Fatal(err)
-			}
-			if !known(answer) {
+			if !known(x.converse(1 << 20)) {
 				t.Error("an answer is not established")
 			}
 		})
+	}
+}
+
+// converse has this side begin over UDP, from a port that serves nobody, and be answered once. It
+// returns the next answer.
+func (c *connections) converse(n uint32) []byte {
+	c.Helper()
+	question, answer := c.frame(udp, n, true), c.frame(udp, n, false)
+	binary.BigEndian.PutUint16(question[34:], 40000)
+	binary.BigEndian.PutUint16(answer[36:], 40000)
+	if err := c.Leave(question); err != nil {
+		c.Fatal(err)
+	}
+	if _, _, err := c.Eval(answer); err != nil {
+		c.Fatal(err)
+	}
+	return answer
+}
+
+// TestPacketsToDrawnPortsEndNoConversation: rules let in all ports. The notes of which of them
+// somebody has come to, as many as there are places and more, took those of what this side began.
+func TestPacketsToDrawnPortsEndNoConversation(t *testing.T) {
+	x, p := connectionsOf(t,
+		"connections max 16384\npass established as \"known\"\npass udp\ndefault drop\n")
+	const own = 500 // so few that no bucket has more than six, whatever the key
+	var answers [][]byte
+	for n := range uint32(own) {
+		answers = append(answers, x.converse(n))
+	}
+	x.pass(10 * time.Second)
+	for n := range uint32(1 << 15) {
+		f := x.frame(udp, 1<<21+n, false)
+		binary.BigEndian.PutUint16(f[36:], uint16(n))
+		if _, _, err := x.Eval(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := 0
+	for _, answer := range answers {
+		slot, _, err := x.Eval(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := p.Slots()[slot].Rule; r == nil || r.Label != "known" {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d conversations are lost", lost, own)
 	}
 }
 

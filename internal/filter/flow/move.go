@@ -120,10 +120,17 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 	room := roomOf(memory)
 	bucket := int(hash >> room.shift())
 	first := bucket * places
-	worth := worthOf(memory, p, now)
-	at, least, tags := -1, worth, byte(1)<<(p.word>>lowBits&7)
-	for i := first; i < first+places; i++ {
-		there := placeAt(memory, room.atPlaces()+i*placeBytes).load()
+	all, ports := [places + 1]moved{places: p}, 0
+	for i := range places {
+		all[i] = placeAt(memory, room.atPlaces()+(first+i)*placeBytes).load()
+	}
+	for _, there := range all {
+		if there.state() == uint64(served) {
+			ports++
+		}
+	}
+	at, least, tags := -1, worthOf(memory, p, ports, now), byte(1)<<(p.word>>lowBits&7)
+	for i, there := range all[:places] {
 		if there.state() != 0 {
 			tags |= 1 << (there.word >> lowBits & 7)
 		}
@@ -131,11 +138,11 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 			if !p.laterThan(memory, there) {
 				return 0
 			}
-			at, least = i, 0
+			at, least = first+i, 0
 			break
 		}
-		if w := worthOf(memory, there, now); w < least {
-			at, least = i, w
+		if w := worthOf(memory, there, ports, now); w < least {
+			at, least = first+i, w
 		}
 	}
 	if at < 0 {
@@ -176,26 +183,29 @@ var progress = [16]int{opening: 1, answered: 1, older: 1, open: 2, closing: 3, r
 
 // ranks are those of bpf/places.h: what may lose its place to a new connection, 0 first.
 var ranks = [16]uint64{closing: 1, reset: 1, answered: 2, older: 2, stranger: 2, opening: 3,
-	oneWay: 3, echo: 3, group: 3, twoWay: 4, served: 4, open: 6}
+	oneWay: 3, echo: 3, group: 3, served: 4, twoWay: 5, open: 7}
 
-func rank(memory []byte, p moved, now uint32) uint64 {
+// rank is that in a bucket with so many ports.
+func rank(memory []byte, p moved, ports int, now uint32) uint64 {
 	state := p.state()
 	left := p.expires - now
 	switch lease := leaseOf(memory, state); {
 	case state == 0 || left-1 >= lease:
 		return 0
+	case state == uint64(served) && ports == 1:
+		return ranks[twoWay]
 	case state != uint64(open):
 	case p.word&resetIn != 0:
 		return ranks[reset]
 	case lease-left >= binary.NativeEndian.Uint32(memory[int(atSecond)+4:]):
-		return 5
+		return ranks[open] - 1
 	}
 	return ranks[state]
 }
 
 // worthOf orders places, as find_place does.
-func worthOf(memory []byte, p moved, now uint32) uint64 {
-	r := rank(memory, p, now)
+func worthOf(memory []byte, p moved, ports int, now uint32) uint64 {
+	r := rank(memory, p, ports, now)
 	if r == 0 {
 		return 0
 	}

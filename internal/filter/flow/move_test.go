@@ -156,9 +156,10 @@ func TestWhoIsForgottenInAMoveStaysForgotten(t *testing.T) {
 // TestTheYoungerStay: of one rank that gives way whose lease began first, whatever its length.
 func TestTheYoungerStay(t *testing.T) {
 	memory := testMemory(MinRoom)
+	ports := 0
 	since := func(state uint64, ago uint32) uint64 {
 		return worthOf(memory, moved{word: state,
-			expires: testNow - ago + leaseOf(memory, state)}, testNow)
+			expires: testNow - ago + leaseOf(memory, state)}, ports, testNow)
 	}
 	old, young := since(uint64(answered), 60_000), since(uint64(stranger), 1000)
 	if old >= young {
@@ -166,6 +167,13 @@ func TestTheYoungerStay(t *testing.T) {
 	}
 	if now := since(uint64(stranger), 0); now <= young {
 		t.Errorf("who came a second ago is worth %#x, now %#x", young, now)
+	}
+	own := since(uint64(twoWay), 60_000)
+	if ports = 1; since(uint64(served), 1000) <= own {
+		t.Error("a port alone gives way to what this side began before it")
+	}
+	if ports = 2; since(uint64(served), 1000) >= own {
+		t.Error("what this side began gives way to one of several ports")
 	}
 }
 
