@@ -35,8 +35,9 @@ type moving struct {
 	mappedPair
 }
 
-// carry begins to move contents of memories into a program's memories of another shape, as their
-// rows say. finishMoves moves what has come until the program judges.
+// carry begins to move contents of memories into a program's memories: of those of another shape,
+// and of those that stay with other interfaces, as their rows say. finishMoves moves what has come
+// until the program judges.
 func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 	if err := u.dropMoves(); err != nil {
 		return err
@@ -44,8 +45,8 @@ func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 	limits := loader.DescribeLimits(p)
 	for _, use := range p.Maps {
 		row := state.Of(use.Holds.What)
-		if row == nil || row.Carry == nil || k.maps[use.Name] != nil || k.copies[use.Name] != nil {
-			continue // it begins empty, stays the map that it is, or begins as a copy of that
+		if row == nil || row.Carry == nil || k.maps[use.Name] != nil {
+			continue // it begins empty or as a copy, or stays the map that it is
 		}
 		for _, g := range u.continued() {
 			name, c := carried(g, use, limits)
@@ -62,6 +63,7 @@ func (u *up) carry(k *inherited, p *codegen.Program, l *loader.Loaded) error {
 			if err := u.move(row, old, l.Maps[use.Name], c); err != nil {
 				return err
 			}
+			delete(k.copies, use.Name)
 			break
 		}
 	}
@@ -97,6 +99,9 @@ func (u *up) move(row *state.Row, old, next *ebpf.Map, c state.Carrying) error {
 	c.From, c.To = both.from[:old.ValueSize()], both.to[:next.ValueSize()]
 	c.Now, c.HZ = clock.Now(), clock.HZ()
 	c.Trial = uint64(u.Confirm) * c.HZ / uint64(time.Second)
+	if u.leaves { // others go on with the memory, which sees what leaves until the end of the swap
+		c.Trial = max(c.Trial, 1)
+	}
 	u.moves = append(u.moves, moving{row.Carry(&c), both})
 	return nil
 }

@@ -81,10 +81,7 @@ func (u *up) loadOver(p *codegen.Program) (*loader.Loaded, error) {
 	if err := hold(l, k); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	if err := errors.Join(copyMemories(l, k), u.begin(k, l)); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	if err := u.carry(k, p, l); err != nil {
+	if err := errors.Join(u.begin(k, l), u.carry(k, p, l), copyMemories(l, k)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	if err := u.Step("sets"); err != nil {

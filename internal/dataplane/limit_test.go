@@ -732,16 +732,7 @@ func refillsNothing(t *testing.T, n *testNet, text, from, to string, spend, pays
 // What it paid from then until the next program judged it paid again.
 func TestWhatIsSpentWhileALimitChangesIsSpent(t *testing.T) {
 	n := newTestNet(t)
-	ear, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
-		int(be16(unix.ETH_P_ALL)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(ear)
-	if err := unix.SetsockoptTimeval(ear, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-		&unix.Timeval{Sec: 20}); err != nil {
-		t.Fatal(err)
-	}
+	heard := passing(t)
 	const burst, probe = 10, 7
 	sent := 0
 	spend := func() error { // and wait until a packet behind these has come
@@ -750,15 +741,7 @@ func TestWhatIsSpentWhileALimitChangesIsSpent(t *testing.T) {
 		}
 		sent += burst
 		n.sendFrame(t, udpTo(probe))
-		for b := make([]byte, 2048); ; {
-			size, _, err := unix.Recvfrom(ear, b, 0)
-			if err != nil {
-				return err
-			}
-			if size > 38 && binary.BigEndian.Uint16(b[36:]) == probe {
-				return nil
-			}
-		}
+		return heard(probe)
 	}
 	bring := func(ctx context.Context, memory string) {
 		t.Helper()
@@ -784,6 +767,32 @@ func TestWhatIsSpentWhileALimitChangesIsSpent(t *testing.T) {
 	})
 	if sent < 2*burst || paid != burst {
 		t.Errorf("of %d packets %d were paid, the burst is %d", sent, paid, burst)
+	}
+}
+
+// passing hears what passes. It returns a function that waits for a packet of UDP to a port.
+func passing(t testing.TB) func(port uint16) error {
+	t.Helper()
+	ear, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+		int(be16(unix.ETH_P_ALL)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(ear) })
+	if err := unix.SetsockoptTimeval(ear, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: 20}); err != nil {
+		t.Fatal(err)
+	}
+	return func(port uint16) error {
+		for b := make([]byte, 2048); ; {
+			size, _, err := unix.Recvfrom(ear, b, 0)
+			if err != nil {
+				return err
+			}
+			if size > 38 && binary.BigEndian.Uint16(b[36:]) == port {
+				return nil
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,14 +16,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
 	"levee/internal/lang/resolve"
+	"levee/internal/packet"
 )
 
 // memoriesOf are the ids of the memories of one kind, by interface.
@@ -228,7 +234,85 @@ func TestAPolicyForOneOfTwoUplinksEndsSessions(t *testing.T) {
 	}
 }
 
-// TestACopiedMemoryHoldsWhatItsOriginalDoes, to the byte.
+// TestWhoComesWhileAnInterfaceLeaves: its memory was copied as its program was made. Until that
+// judged, who came was noted in the other one, and what he was answered opened a connection.
+func TestWhoComesWhileAnInterfaceLeaves(t *testing.T) {
+	const text = `connections max 16384
+pass udp established as "known"
+limit udp port 53 rate 10/d burst 4 as "limit"
+pass udp port 53 as "asked"
+default drop
+`
+	for _, trial := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprint("trial of ", trial), func(t *testing.T) {
+			n := newTwoUplinks(t)
+			heard := passing(t)
+			if err := n.bring(t, text, 0); err != nil {
+				t.Fatal(err)
+			}
+			tx, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(tx)
+			lv0, err := netlink.LinkByName("lv0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A client's, of a port, and the other way around; and what this side asks.
+			frame := func(from, to string, fromPort, toPort uint16) []byte {
+				f, err := packet.Build(packet.Spec{From: netip.MustParseAddr(from),
+					To: netip.MustParseAddr(to), FromPort: &fromPort, ToPort: &toPort})
+				if err != nil {
+					t.Error(err)
+				}
+				return f
+			}
+			ask := func(port uint16) []byte { return frame(uplinkFar, uplinkHere, port, 53) }
+			leave := func(fromPort, toPort uint16) error {
+				return unix.Sendto(tx, frame(uplinkHere, uplinkFar, fromPort, toPort), 0,
+					&unix.SockaddrLinklayer{Ifindex: lv0.Attrs().Index})
+			}
+			waits := 0
+			ctx := stepping(t.Context(), func(step string) error {
+				switch step {
+				case "swap": // the shared memory judges
+					n.sendBy(t, 0, ask(5000))
+					return errors.Join(heard(53), leave(40000, 7))
+				case "wait": // its own does, and what leaves is noted in both
+					if waits++; waits > 1 {
+						return nil
+					}
+					n.sendBy(t, 0, ask(5001))
+					return errors.Join(heard(53), leave(53, 5001))
+				}
+				return nil
+			})
+			if _, err := UpAll(ctx, []string{"lv0"}, UpOptions{Names: []string{"lv0"},
+				Confirm: trial, PolicyPath: "/etc/test.levee", Source: []byte(text)},
+				compileText(text)); err != nil {
+				t.Fatal(err)
+			}
+			if err := leave(53, 5000); err != nil {
+				t.Fatal(err)
+			}
+			n.sendBy(t, 0, ask(5000))
+			wantTotal(t, "asked", 3)
+			n.sendBy(t, 1, ask(5001)) // by who stays
+			wantTotal(t, "asked", 4)
+			n.sendBy(t, 0, frame(uplinkFar, uplinkHere, 7, 40000))
+			wantTotal(t, "known", 1)
+			// Of the four that the limit pays one has left; the other interface has paid two.
+			for range 4 {
+				n.sendBy(t, 0, ask(5002))
+			}
+			wantTotal(t, "limit", 3)
+		})
+	}
+}
+
+// TestACopiedMemoryHoldsWhatItsOriginalDoes, to the byte, but for the end of the head: until when
+// somebody may have been forgotten.
 func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 	n := newTwoUplinks(t)
 	if err := n.bring(t, everyMemory, 0); err != nil {
@@ -246,7 +330,10 @@ func TestACopiedMemoryHoldsWhatItsOriginalDoes(t *testing.T) {
 					return err
 				}
 				defer m.Close()
-				return s.WithMemory(m, func(memory []byte) { out = bytes.Clone(memory) })
+				return s.WithMemory(m, func(memory []byte) {
+					out = bytes.Clone(memory)
+					clear(out[flow.HeadBytes-8 : flow.HeadBytes])
+				})
 			})
 		if err != nil {
 			t.Fatal(err)
