@@ -47,8 +47,8 @@ help:
 	@echo 'make probe-proof  levee probe, nmap and masscan on a network of 254 addresses with 200 services, NAT and loss (root; two minutes)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-bench what limits, connections, fragments and cookies cost a packet, three times (root)'
-	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about twelve minutes)'
-	@echo 'make state-attack 5 million forged packets of each of 96 kinds, beside sessions, at four hooks (root; half an hour)'
+	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about a quarter of an hour)'
+	@echo 'make state-attack 5 million forged packets of each of 98 kinds, beside sessions, at four hooks (root; half an hour)'
 	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
 	@echo 'make stream-proof  streams searched in pieces, and parsers of what strangers send, fuzzed for an hour each (root; five hours)'
 	@echo 'make profiles-proof real servers and clients through the profiles, quiet and flooded (root; three minutes)'
@@ -221,8 +221,8 @@ state-bench:
 
 # What limits, connections and cookies promise against floods, at length: no honest packet lost beside ten million
 # forged sources, no connection ended by 5 million new ones a second, listeners reached that saw nobody for three
-# minutes, SYNs answered by one core.
-state-proof:
+# minutes, SYNs answered by one core, budgets paid as rates and bursts say while policies change.
+state-proof: build
 	@scripts/deps bench
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run LimitIsExactBelowItsBound -many-sources
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run ConnectionsAtLength -flows 1000000 -new-flows 15000000 \
@@ -231,6 +231,7 @@ state-proof:
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run Guessed -guesses 4194304
 	$(GO) test -timeout 30m -count 1 -v ./internal/dataplane -run StrangersPass -strangers 4194304
 	$(GO) test -timeout 30m -run '^$$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
+	$(GO) run ./scripts/attack -replaces -hooks xdp-native,tcx
 
 # Streams and datagrams, at length: 1,000 streams for each expression and way to cut them, searched by
 # the program, the oracle and package regexp; and what reads bytes of strangers, fuzzed for FUZZTIME each.
@@ -243,8 +244,8 @@ stream-proof:
 		$(GO) test -timeout 0 ./internal/$${of%:*} -run '^$$' -fuzz "^$${of#*:}$$" \
 			-fuzztime $(FUZZTIME) || exit 1; done
 
-# Forged packets of 96 kinds against what a policy remembers, beside sessions that have to live. It knows levee by its
-# commands alone. With ARGS: -count, -hooks, -only.
+# Forged packets of 98 kinds against what a policy remembers, beside sessions that have to live. It knows levee by its
+# commands alone. With ARGS: -count, -hooks, -only, -replaces.
 state-attack: build
 	@scripts/deps test
 	$(GO) run ./scripts/attack $(ARGS)

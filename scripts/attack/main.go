@@ -1,10 +1,11 @@
 // Command attack floods policies that remember with forged packets, and tells what got past them.
 //
 // It makes two network namespaces joined by a veth pair, puts a policy with connections, a cookie,
-// a limit and fragments on the server's end at each hook, and opens sessions of both sides over
-// TCP, by IPv4 and IPv6. Each kind of forged packet is then sent a given number of times. Of those
-// that belong to nothing nothing may pass as established; what a limit guards passes within its
-// rate; those that carry the addresses and ports of a session, with random numbers, may not end it.
+// a limit, a greylist and fragments on the server's end at each hook, and opens sessions of both
+// sides over TCP, by IPv4 and IPv6. Each kind of forged packet is then sent a given number of
+// times. Of those that belong to nothing nothing may pass as established; what a limit guards
+// passes within its rate; those that carry the addresses and ports of a session, with random
+// numbers, may not end it. With -replaces the policy changes beside one flood of several kinds.
 // It knows levee by its commands alone. It exits with 1 where a promise was broken.
 package main
 
@@ -20,6 +21,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // policy remembers in all ways that face forged packets.
@@ -30,6 +33,8 @@ cookie tcp port 80 as "cookie"
 pass tcp syn port { 80, 2222 } as "new"
 limit udp port 53 rate 50/s burst 50 by source as "queries"
 pass udp port 53 as "dns"
+greylist udp port 1012 after 100ms within 10s as "first"
+pass udp port 1012 as "again"
 default drop
 `
 
@@ -51,17 +56,23 @@ func main() {
 	levee := flag.String("levee", "bin/levee", "the command")
 	hooks := flag.String("hooks", "xdp-native,xdp-generic,tcx,clsact", "where the policy runs")
 	only := flag.String("only", "", "only kinds with this in their name")
+	replaces := flag.Bool("replaces", false, "in place of kinds, change the policy beside a flood")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := run(ctx, *levee, strings.Split(*hooks, ","), *only, *count); err != nil {
+	attack := func(f *field) (int, error) { return f.attack(*only, *count) }
+	if *replaces {
+		attack = (*field).replaces
+	}
+	if err := run(ctx, *levee, strings.Split(*hooks, ","), attack); err != nil {
 		fmt.Fprintln(os.Stderr, "attack:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, levee string, hooks []string, only string, count int) error {
+func run(ctx context.Context, levee string, hooks []string,
+	attack func(*field) (int, error)) error {
 	levee, err := filepath.Abs(levee)
 	if err != nil {
 		return err
@@ -74,7 +85,7 @@ func run(ctx context.Context, levee string, hooks []string, only string, count i
 	broken := 0
 	for _, hook := range hooks {
 		f := &field{ctx: ctx, levee: levee, dir: dir, hook: hook}
-		n, err := f.attack(only, count)
+		n, err := attack(f)
 		broken += n
 		if err := errors.Join(err, f.close()); err != nil {
 			return fmt.Errorf("%s: %w", hook, err)
@@ -91,6 +102,7 @@ type field struct {
 	ctx              context.Context
 	levee, dir, hook string
 	made             bool
+	changes          int // of the policy
 	server, world    *peer
 }
 
@@ -114,7 +126,7 @@ func (f *field) command(name string, args ...string) (string, error) {
 }
 
 // open makes the hosts, their policies and their sessions.
-func (f *field) open() error {
+func (f *field) open(policy string) error {
 	s, w := f.names()
 	write := func(name, text string) string {
 		path := filepath.Join(f.dir, name)
@@ -181,29 +193,38 @@ func (f *field) close() error {
 	return errors.Join(err, err2)
 }
 
+// status is what is asked of `levee status --json`.
+type status struct {
+	Interfaces []struct {
+		Rules []struct {
+			Label   string
+			Packets int
+		}
+		Cookies      struct{ Proven int }
+		TrialSeconds float64 `json:"trial_seconds"`
+	}
+}
+
+func (f *field) status() (s status, err error) {
+	server, _ := f.names()
+	text, err := f.command("ip", "netns", "exec", server, f.levee, "status", "--dev", "eth0",
+		"--json")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(text), &s)
+}
+
 // counts are packets by label, and "proven": the clients that are.
 type counts map[string]int
 
 func (f *field) counts() (counts, error) {
-	s, _ := f.names()
-	text, err := f.command("ip", "netns", "exec", s, f.levee, "status", "--dev", "eth0", "--json")
+	s, err := f.status()
 	if err != nil {
 		return nil, err
 	}
-	var status struct {
-		Interfaces []struct {
-			Rules []struct {
-				Label   string
-				Packets int
-			}
-			Cookies struct{ Proven int }
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &status); err != nil {
-		return nil, err
-	}
 	c := counts{}
-	for _, i := range status.Interfaces {
+	for _, i := range s.Interfaces {
 		c["proven"] += i.Cookies.Proven
 		for _, r := range i.Rules {
 			c[r.Label] += r.Packets
@@ -214,7 +235,7 @@ func (f *field) counts() (counts, error) {
 
 // attack sends the kinds that are asked for and returns how many promises were broken.
 func (f *field) attack(only string, count int) (broken int, err error) {
-	if err := f.open(); err != nil {
+	if err := f.open(policy); err != nil {
 		return 0, err
 	}
 	for _, k := range kinds(f.world.ports, f.server.ports) {

@@ -10,8 +10,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long a session may take to answer, and a host to begin.
@@ -97,38 +101,140 @@ func role(name string) error {
 			}
 		}()
 	}
-	if name == "server" {
-		u, err := net.ListenPacket("udp", ":53")
-		if err != nil {
+	u := &datagrams{sessions: map[string]*net.UDPConn{}}
+	at := []int{53, 54}
+	if name == "world" {
+		at = []int{7777}
+	}
+	for _, port := range at {
+		if err := u.serve(port); err != nil {
 			return err
 		}
-		go func() {
-			b := make([]byte, 2048)
-			for {
-				_, from, err := u.ReadFrom(b)
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				if err == nil {
-					u.WriteTo([]byte("answer"), from)
-				}
-			}
-		}()
 	}
 	fmt.Println("ready")
 	open, ports := map[string]net.Conn{}, map[string]int{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := talk(open, ports, other, to); err != nil {
-			fmt.Println("bad", err)
-			continue
+		var say any = ports
+		if lines.Text() == "count" {
+			full, stray, err := lost()
+			if err != nil {
+				return err
+			}
+			say = counted{int(u.got.Load()) + full, stray}
+		} else {
+			err := talk(open, ports, other, to)
+			if name == "server" && err == nil {
+				err = u.talk(other)
+			}
+			if err != nil {
+				fmt.Println("bad", err)
+				continue
+			}
 		}
-		text, err := json.Marshal(ports)
+		text, err := json.Marshal(say)
 		if err != nil {
 			return err
 		}
 		fmt.Println(string(text))
 	}
 	return nil
+}
+
+// datagrams are what a host does over UDP.
+type datagrams struct {
+	got      atomic.Int64            // by those who serve
+	sessions map[string]*net.UDPConn // by the other's address
+}
+
+// serve counts and answers what comes to a port.
+func (d *datagrams) serve(port int) error {
+	u, err := net.ListenUDP("udp", &net.UDPAddr{Port: port})
+	if err != nil {
+		return err
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			_, from, err := u.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				d.got.Add(1)
+				u.WriteTo([]byte("answer"), from)
+			}
+		}
+	}()
+	return nil
+}
+
+// talk has a session with each of the other's addresses, which this side has begun, be answered
+// once more. A datagram may be lost beside a flood.
+func (d *datagrams) talk(other []string) error {
+	for _, host := range other {
+		c := d.sessions[host]
+		if c == nil {
+			var err error
+			c, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(host), Port: 7777})
+			if err != nil {
+				return err
+			}
+			d.sessions[host] = c
+		}
+		answered := false
+		for until := time.Now().Add(patience); !answered && time.Now().Before(until); {
+			c.Write([]byte("question"))
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			_, err := c.Read(make([]byte, 64))
+			answered = err == nil
+		}
+		if !answered {
+			return fmt.Errorf("the session with %s over UDP carried nothing", host)
+		}
+	}
+	return nil
+}
+
+// lost is what the kernel has got over UDP that a socket had no room for, and stray, by its name,
+// what it has got over UDP and TCP that belongs to no socket.
+func lost() (full int, stray map[string]int, err error) {
+	values := map[string]int{}
+	for _, path := range []string{"/proc/self/net/snmp", "/proc/self/net/snmp6"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return 0, nil, err
+		}
+		var head []string
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			switch {
+			case len(f) == 2:
+				values[f[0]], _ = strconv.Atoi(f[1])
+			case head == nil:
+				head = f
+			default:
+				for i := 1; i < len(f); i++ {
+					values[strings.TrimSuffix(f[0], ":")+head[i]], _ = strconv.Atoi(f[i])
+				}
+				head = nil
+			}
+		}
+	}
+	stray = map[string]int{}
+	for _, name := range []string{"UdpNoPorts", "Udp6NoPorts", "TcpOutRsts"} {
+		stray[name] = values[name]
+	}
+	return values["UdpInErrors"] + values["Udp6InErrors"], stray, nil
 }
 
 // talk has each session carry a line there and back, and opens those that are not.
