@@ -62,8 +62,7 @@ var library = slices.Concat([]Kind{
 		What: "a password was wrong (OpenSSH); where PAM asks, one may count twice",
 		Patterns: []string{
 			ofSSH("Failed <password|keyboard-interactive<|/pam|/bsdauth>|unknown> for <text> " +
-				"from " +
-				"<addr> port <number><| ssh1| ssh2>"),
+				"from <addr> port <number><| ssh1| ssh2>"),
 			ofSSH("Failed password for <text> from <addr> port <number> ssh1: ruser <word>"),
 			ofSSH("Failed <none|publickey> for <invalid|illegal> user <text> from <addr> port " +
 				"<number> ssh2<|: <word> <word>>"),
@@ -203,8 +202,7 @@ var library = slices.Concat([]Kind{
 		What: "a password was wrong, in the error log (lighttpd)",
 		Patterns: []string{
 			"<word> <word> <|(><word>) <password doesn't match for <text>|digest: auth " +
-				"failed<text>|" +
-				"get_password failed><,|> IP: <addr>",
+				"failed<text>|get_password failed><,|> IP: <addr>",
 		}},
 	{Name: "postfix-sasl", Programs: postfix,
 		What: "a password was wrong (Postfix)",
@@ -222,14 +220,12 @@ var library = slices.Concat([]Kind{
 			rejected("[<addr>]:<number>: 5<text>"), // postscreen
 			// Of what is refused for a time only: not a greylist, and not that the server is busy.
 			rejected(client + ": 4<number> 4.<number>.<number> <text>: <Helo command rejected: " +
-				"<text>|" +
-				"Sender address rejected: Domain not found<text>|Relay access denied<text>>"),
+				"<text>|Sender address rejected: Domain not found<text>|Relay access " +
+				"denied<text>>"),
 			rejected(client + ": 4<number> 4.<number>.<number> <Client host rejected: cannot " +
-				"find your " +
-				"<text>|Service unavailable; Client host [<word>] blocked using <text>>"),
+				"find your <text>|Service unavailable; Client host [<word>] blocked using <text>>"),
 			rejected("[<addr>]:<number>: 4<number> 4.7.1 Service unavailable; client [<word>] " +
-				"blocked " +
-				"using <text>"),
+				"blocked using <text>"),
 			"<word>: milter-reject: <word> from " + client + ": 5<text>",
 		}},
 	{Name: "postfix-lost", Programs: postfix,
@@ -258,8 +254,7 @@ var library = slices.Concat([]Kind{
 		Patterns: []string{
 			ofLogin("<|proxy dest >auth failed"),
 			ofLogin("tried to use <disabled|disallowed|unsupported> <plaintext auth|cleartext " +
-				"auth|" +
-				"auth mechanism>"),
+				"auth|auth mechanism>"),
 		}},
 	{Name: "dovecot-passdb", Programs: dovecot,
 		What: "a password was wrong or a user unknown, as auth_verbose tells (Dovecot)",
@@ -275,8 +270,7 @@ var library = slices.Concat([]Kind{
 		What: "a client left before it had tried a password (Dovecot)",
 		Patterns: []string{
 			ofLogin("<no auth attempts|disconnected before auth was ready|client didn't finish " +
-				"SASL " +
-				"auth|auth aborted by client|disconnected during TLS handshake>"),
+				"SASL auth|auth aborted by client|disconnected during TLS handshake>"),
 		}},
 }, mailKinds, fileKinds, webKinds)
 

@@ -45,7 +45,9 @@ var mailKinds = []Kind{
 		"pop3s", "lmtp", "sieve", "httpd"},
 		What: "a password was wrong (Cyrus IMAP)",
 		Patterns: []string{
-			"badlogin: <|<word><| >>[<addr>] <text>",
+			// SASL(-1) tells that what knows the passwords does not answer.
+			"badlogin: <|<word><| >>[<addr>] <text>SASL(-<13|20>): <text>",
+			"badlogin: <|<word><| >>[<addr>] plaintext <text> invalid user",
 		}},
 	{Name: "courier-auth", Programs: []string{"imapd", "imapd-ssl", "pop3d", "pop3d-ssl",
 		"imaplogin", "courierpop3login", "courieresmtpd"},
@@ -63,7 +65,8 @@ var mailKinds = []Kind{
 	{Name: "sendmail-auth", Programs: sendmail,
 		What: "a password was wrong (Sendmail)",
 		Patterns: []string{
-			"<word>: AUTH failure (<word>): <text>, relay=" + sendmailClient,
+			"<word>: AUTH failure (<word>): <authentication failure|user not found><text>, relay=" +
+				sendmailClient,
 			"<word>: " + sendmailClient + ": possible SMTP attack: command=AUTH, count=<number>",
 		}},
 	{Name: "sendmail-reject", Programs: sendmail,
@@ -76,9 +79,8 @@ var mailKinds = []Kind{
 		What: "a client left before it had said what for, spoke too early, or asked for users " +
 			"(Sendmail)",
 		Patterns: []string{
-			"<word>: " + sendmailClient + " did not issue MAIL/EXPN/VRFY/ETRN during " +
-				"connection to " +
-				"<text>",
+			"<word>: " + sendmailClient + " did not issue MAIL/EXPN/VRFY/ETRN during connection " +
+				"to <text>",
 			"<word>: rejecting commands from " + sendmailClient + " due to pre-greeting traffic " +
 				"after <text>",
 			"<word>: " + sendmailClient + ": <EXPN|VRFY|expn|vrfy> <text> [rejected]",
@@ -87,10 +89,12 @@ var mailKinds = []Kind{
 		What: "a password was wrong (Roundcube)",
 		Patterns: []string{
 			ofRoundcube("<Failed|FAILED> login for <text> from <addr><|(X-<text>)><| in session " +
-				"<word> (error: <number>)>"),
+				"<word> (error: <0|4>)>"), // 0: refused, 4: too often
 			ofRoundcube("IMAP Error: Login failed for <text> from <addr><|(X-<text>)>"),
-			ofRoundcube("IMAP Error: Login failed for <text> from <addr>. <text>"),
-			ofRoundcube("IMAP Error: Login failed for <text> from <addr>(X-<text>). <text>"),
+			ofRoundcube(roundcubeIMAP + ": <text>"),
+		},
+		Except: []string{
+			ofRoundcube(roundcubeIMAP + ": <word> NO [UNAVAILABLE] <text>"),
 		}},
 	{Name: "sogo-auth", Programs: []string{"sogod"},
 		What: "a password was wrong (SOGo)",
@@ -110,6 +114,11 @@ func ofExim(message string) string {
 		message
 }
 
+// roundcubeIMAP is what Roundcube writes of an IMAP server that has refused a password. Where it
+// could not ask, something else stands behind the address.
+const roundcubeIMAP = "IMAP Error: Login failed for <text> from <addr><|(X-<text>)>. " +
+	"<AUTHENTICATE <word>|LOGIN>"
+
 // ofRoundcube is a message of Roundcube, behind its time and session.
 func ofRoundcube(message string) string {
 	return "<|[<word> " + clock + "<| <word>>]: ><|<<<word> >" + message
@@ -128,7 +137,8 @@ var fileKinds = []Kind{
 		What: "a password was wrong (vsftpd)",
 		Patterns: []string{
 			ofVsftpd("FAIL LOGIN: Client <quote><last-addr><quote><|, <quote><text><quote>>"),
-			ofVsftpd("FTP response: Client <quote><last-addr><quote>, <quote>530 <text><quote>"),
+			ofVsftpd("FTP response: Client <quote><last-addr><quote>, <quote>530 Permission " +
+				"denied.<quote>"), // who has not logged in yet is told 530 too
 		}},
 	{Name: "pureftpd-auth", Programs: []string{"pure-ftpd"},
 		What: "a password was wrong (Pure-FTPd)",
@@ -158,13 +168,10 @@ var fileKinds = []Kind{
 			"anybody forges the address",
 		Patterns: []string{
 			ofAsterisk("Registration from '<text>' failed for '<addr><|:<number>>' - <No " +
-				"matching " +
-				"peer found|Username/auth name mismatch|Device does not match ACL|Peer is not " +
-				"supposed to register|ACL error (permit/deny)|Not a local domain>"),
+				"matching peer found|Username/auth name mismatch|Device does not match ACL|Peer " +
+				"is not supposed to register|ACL error (permit/deny)|Not a local domain>"),
 			ofAsterisk("Request <|'<word>' >from '<text>' failed for '<addr>:<number>' (callid: " +
-				"<text>) - <No matching endpoint found|Not match Endpoint <|Contact >ACL|Error " +
-				"to " +
-				"authenticate>"),
+				"<text>) - <No matching endpoint found|Not match Endpoint <|Contact >ACL>"),
 			ofAsterisk("Call from '<text>' (<|<UDP|TCP|TLS|WS|WSS>:><|[><addr><|]>:<number>) to " +
 				"extension '<text>' rejected because extension not found in context '<text>'."),
 			ofAsterisk("Host <addr> failed to authenticate as '<text>'"),
@@ -274,8 +281,7 @@ var webKinds = []Kind{
 		What: "a password or a token was wrong (Home Assistant)",
 		Patterns: []string{
 			day + " " + clock + " WARNING (<word>) [homeassistant.components.http.ban] Login " +
-				"attempt " +
-				"or request with invalid authentication from <word> (<addr>). <text>",
+				"attempt or request with invalid authentication from <word> (<addr>). <text>",
 		}},
 	{Name: "jellyfin-auth",
 		What: "a password was wrong (Jellyfin)",
@@ -288,23 +294,20 @@ var webKinds = []Kind{
 		What: "a password was wrong (Bitwarden)",
 		Patterns: []string{
 			"<|" + day + " " + clock + " <word> ><|[<word>] >Failed login attempt<|, 2FA " +
-				"invalid>. " +
-				"<addr>",
+				"invalid>. <addr>",
 		}},
 	{Name: "guacamole-auth",
 		What: "a password was wrong (Guacamole)",
 		Patterns: []string{
 			"<word> [<word>] WARN < |><word> - Authentication attempt from <addr> for user " +
-				"<quote>" +
-				"<text><quote> failed.",
+				"<quote><text><quote> failed.",
 			"WARNING: Authentication attempt from <addr> for user <quote><text><quote> failed.",
 		}},
 	{Name: "uptimekuma-auth",
 		What: "a password or a token was wrong (Uptime Kuma)",
 		Patterns: []string{
-			"<|<word> [AUTH] WARN: ><Incorrect username or password|Invalid token provided> " +
-				"for user " +
-				"<text>. IP=<addr>",
+			"<|<word> [AUTH] WARN: ><Incorrect username or password|Invalid token provided> for " +
+				"user <text>. IP=<addr>",
 		}},
 }
 

@@ -61,6 +61,7 @@ type Pattern struct {
 	before, after *regexp.Regexp
 	need          []byte // what every line has that it matches
 	left          []byte // what stands directly before the address
+	blanks        int    // how many stand before the address at most; < 0: any number
 	ipv4, last    bool   // which addresses may stand there
 }
 
@@ -88,12 +89,12 @@ func Compile(text string) (*Pattern, error) {
 	}
 	if joinsAddress(parts[at+1:]) {
 		return nil, fmt.Errorf("what stands directly behind <%s> could be a part of it: write "+
-			"what "+
-			"stands between them", holder)
+			"what stands between them", holder)
 	}
 	if at > 0 {
 		p.left = []byte(parts[at-1].literal)
 	}
+	p.blanks = blanks(parts[:at])
 	p.ipv4, p.last = holder == Addr4, holder == LastAddr
 	for _, one := range parts {
 		if len(one.literal) > len(p.need) {
@@ -143,10 +144,10 @@ func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 		return netip.Addr{}, Other
 	}
 	var found netip.Addr
-	work, where := 0, 0
+	work, where, reach := 0, 0, p.reach(message)
 	for at := 0; ; {
 		from, to := addressIn(message, at)
-		if from < 0 {
+		if from < 0 || from > reach {
 			break
 		}
 		at = to
@@ -172,26 +173,43 @@ func (p *Pattern) Match(message []byte) (netip.Addr, Result) {
 	switch {
 	case !found.IsValid():
 		return found, Other
-	case p.named(message, where, &work):
+	case p.named(message, where, reach, &work):
 		return netip.Addr{}, Ambiguous
 	}
 	return found, Matched
 }
 
+// reach is the last place of a message at which the address may stand: what stands behind further
+// blanks than the pattern has before it was written by others, in whatever number.
+func (p *Pattern) reach(message []byte) int {
+	at, left := 0, p.blanks
+	if left < 0 {
+		return len(message)
+	}
+	for ; at < len(message); at++ {
+		if message[at] == ' ' {
+			if left--; left < 0 {
+				break
+			}
+		}
+	}
+	return at
+}
+
 // named tells whether the message can also be read so that at <addr> stands the name of a host, an
 // address in a form that is none here, or nothing: then the address that was found at where may be
 // what a client has written. Of <last-addr> only what stands behind counts.
-func (p *Pattern) named(message []byte, where int, work *int) bool {
+func (p *Pattern) named(message []byte, where, reach int, work *int) bool {
 	at := 0
 	if p.last {
 		at = where
 	}
-	for ; at <= len(message); at++ {
+	for ; at <= reach; at++ {
 		inside := at > 0 && inName(message[at-1]) && len(p.left) == 0
 		if at == where || inside || !bytes.HasSuffix(message[:at], p.left) {
 			continue
 		}
-		for _, to := range p.nameEnds(message, at) {
+		for _, to := range nameEnds(message, at) {
 			if *work += len(message); *work > maxWork {
 				return true
 			}
@@ -203,12 +221,17 @@ func (p *Pattern) named(message []byte, where int, work *int) bool {
 	return false
 }
 
+// maxName is how long a name in the DNS is at most, in bytes, and longer than any address.
+const maxName = 255
+
 // nameEnds are where a name that begins at from may end: a port or the end of a clause may stand
 // behind it. What is an address was judged as one.
-func (p *Pattern) nameEnds(message []byte, from int) (out []int) {
+func nameEnds(message []byte, from int) (out []int) {
 	to := from
 	for to < len(message) && inName(message[to]) {
-		to++
+		if to++; to-from > maxName {
+			return []int{from}
+		}
 	}
 	add := func(to int) {
 		a, err := netip.ParseAddr(strings.TrimPrefix(string(message[from:to]), "IPv6:"))

@@ -1,6 +1,9 @@
 package logline
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestTheOtherRowsReadLines has lines of each further row, as versions of the programs write them
 // to their files, to syslog daemons and to the journal. Each is of 203.0.113.9 or 2001:db8::9.
@@ -18,44 +21,38 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				"[203.0.113.9]:41556 I=[192.0.2.25]:25 Ci=7: 535 Incorrect authentication data",
 			"2026-11-25T01:31:58.1+01:00 mx exim[4711]: dovecot_login authenticator failed for " +
 				"[2001:db8::9]:4711: 535 Incorrect authentication data (set_id=a@b.example)",
-			day + `SMTP protocol error in "AUTH LOGIN" H=(x) [203.0.113.9]:5 ` +
-				`I=[192.0.2.25]:587 AUTH ` +
-				`command used when not advertised`,
+			day + `SMTP protocol error in "AUTH LOGIN" H=(x) [203.0.113.9]:5 I=[192.0.2.25]:587 ` +
+				`AUTH command used when not advertised`,
 			day + `SMTP protocol error in "AUTH LOGIN" H=(x) [203.0.113.9] LOGIN authentication ` +
 				`mechanism not supported`,
 		},
 		"exim-reject": {
 			day + "H=a.example (b) [203.0.113.9] F=<x@a.example> rejected RCPT <y@b.example>: " +
-				"relay " +
-				"not permitted",
+				"relay not permitted",
 			day + "H=(b) [203.0.113.9]:5 I=[192.0.2.25]:25 X=TLS1.3:TLS_AES_256_GCM_SHA384:256 " +
 				"CV=no SNI=mx.example F=<x@a.example> rejected RCPT <y@b.example>: Unrouteable " +
 				"address",
 			day + "[7] 1UlasQ-0003fr-45 F=x@a.example H=(m) [203.0.113.9]:4 I=[192.0.2.25]:25 " +
-				"P=esmtp " +
-				"rejected by local_scan(): Rejected",
+				"P=esmtp rejected by local_scan(): Rejected",
 			day + "1Unmew-0000ea-SE H=a.example [203.0.113.9]:3 F=<> rejected after DATA: virus",
 			day + "H=a.example [203.0.113.9] sender verify fail for <x@a.example>: Unknown user",
 		},
 		"exim-probe": {
 			day + "no MAIL in SMTP connection from a.example (b) [203.0.113.9]:3 " +
-				"I=[192.0.2.25]:25 " +
-				"D=21s C=EHLO,STARTTLS",
+				"I=[192.0.2.25]:25 D=21s C=EHLO,STARTTLS",
 			day + `SMTP call from [203.0.113.9] dropped: too many syntax or protocol errors ` +
-				`(last ` +
-				`command was "x",  C=EHLO)`,
+				`(last command was "x",  C=EHLO)`,
 			day + `[7] SMTP protocol synchronization error (input sent without waiting for ` +
-				`greeting): ` +
-				`rejected connection from H=[203.0.113.9]:3 I=[192.0.2.25]:25 input="GET / ` +
-				`HTTP/1.1"`,
+				`greeting): rejected connection from H=[203.0.113.9]:3 I=[192.0.2.25]:25 ` +
+				`input="GET / HTTP/1.1"`,
 			day + "[7] 1ahr79-0006jK-G9 SMTP connection from (a) [203.0.113.9]:3 " +
-				"I=[192.0.2.25]:25 " +
-				"closed by DROP in ACL",
+				"I=[192.0.2.25]:25 closed by DROP in ACL",
 		},
 		"cyrus-auth": {
 			log + "cyrus/imaps[7]: badlogin: a.example [203.0.113.9] plaintext bob SASL(-13): " +
 				"authentication failure: checkpass failed",
 			log + "imap[7]: badlogin: [203.0.113.9] plain [SASL(-13): user not found: x]",
+			log + "imap[7]: badlogin: a.example [203.0.113.9] plaintext a b invalid user",
 		},
 		"courier-auth": {
 			log + "imapd-ssl: LOGIN FAILED, user=bob, ip=[::ffff:203.0.113.9], port=[255]",
@@ -65,23 +62,19 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 		"sendmail-auth": {
 			log + "sm-mta[7]: s1GNX: a.example [203.0.113.9] (may be forged): possible SMTP " +
-				"attack: " +
-				"command=AUTH, count=5",
+				"attack: command=AUTH, count=5",
 			log + "sendmail[7]: 06I02: AUTH failure (LOGIN): authentication failure (-13) " +
-				"SASL(-13): " +
-				"x: checkpass failed, user=bob, relay=a.example [203.0.113.9]",
+				"SASL(-13): x: checkpass failed, user=bob, relay=a.example [203.0.113.9]",
 		},
 		"sendmail-reject": {
 			log + "sm-mta[7]: s1P81: ruleset=check_rcpt, arg1=<a@b.example>, " +
-				"relay=[203.0.113.9], " +
-				"reject=550 5.7.1 <a@b.example>... Relaying denied",
+				"relay=[203.0.113.9], reject=550 5.7.1 <a@b.example>... Relaying denied",
 		},
 		"sendmail-probe": {
 			log + "sm-mta[7]: v26Lt: a.example [203.0.113.9] (may be forged) did not issue " +
 				"MAIL/EXPN/VRFY/ETRN during connection to MTA",
 			log + "sm-mta[7]: s1R9r: rejecting commands from  [IPv6:2001:DB8::9] due to " +
-				"pre-greeting " +
-				"traffic after 0 seconds",
+				"pre-greeting traffic after 0 seconds",
 			log + "sm-mta[7]: s1NKI: [203.0.113.9]: VRFY root [rejected]",
 		},
 		"courier-reject": {
@@ -91,25 +84,22 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 		"roundcube-auth": {
 			"[25-Nov-2026 01:31:58 +0100]: <5t3h7> Failed login for bob from 203.0.113.9 in " +
-				"session " +
-				"5t3h7 (error: 0)",
+				"session 5t3h7 (error: 0)",
 			"[25-Nov-2026 01:31:58.123456 +0100]: <5t3h7> IMAP Error: Login failed for bob " +
-				"against " +
-				"localhost from 203.0.113.9(X-Forwarded-For: 198.51.100.7). AUTHENTICATE PLAIN: x",
+				"against localhost from 203.0.113.9(X-Forwarded-For: 198.51.100.7). AUTHENTICATE " +
+				"PLAIN: x",
 			log + "roundcube[7]: <5t3h7> Failed login for bob from 203.0.113.9 in session 5t3h7 " +
 				"(error: 0)",
 		},
 		"sogo-auth": {
 			log + "sogod [7]: SOGoRootPage Login from '203.0.113.9' for user 'bob' might not " +
-				"have " +
-				"worked - password policy: 65535  grace: -1  expire: -1  bound: 0",
+				"have worked - password policy: 65535  grace: -1  expire: -1  bound: 0",
 		},
 		"proftpd-auth": {
 			log + "proftpd[7] ftp.example (a.example[203.0.113.9]): USER bob (Login failed): " +
 				"Incorrect password",
 			"2026-11-25 01:31:58,124 h proftpd[7] h (203.0.113.9[203.0.113.9]): USER bob: no " +
-				"such " +
-				"user found from 203.0.113.9 [203.0.113.9] to ::ffff:192.0.2.21:21",
+				"such user found from 203.0.113.9 [203.0.113.9] to ::ffff:192.0.2.21:21",
 			log + "proftpd[7]: 192.0.2.21 (a[::ffff:203.0.113.9]) - Maximum login attempts (3) " +
 				"exceeded, connection refused",
 			log + "proftpd[7]: h (a[203.0.113.9]) - SECURITY VIOLATION: Root login attempted",
@@ -117,11 +107,9 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		"vsftpd-auth": {
 			`Wed Nov 25 01:31:58 2026 [pid 7] [bob] FAIL LOGIN: Client "::ffff:203.0.113.9"`,
 			`Thu Nov  5 01:31:58 2026 [pid 7] [a b] FAIL LOGIN: Client "203.0.113.9", "User is ` +
-				`not in ` +
-				`the allow user list."`,
+				`not in the allow user list."`,
 			`Thu Nov  5 01:31:58 2026 [pid 7] [bob] FTP response: Client "203.0.113.9", "530 ` +
-				`Permission ` +
-				`denied."`,
+				`Permission denied."`,
 		},
 		"pureftpd-auth": {
 			log + "pure-ftpd: (?@203.0.113.9) [WARNING] Authentication failed for user [a b]",
@@ -141,8 +129,7 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				"'203.0.113.9:5060' - Wrong password",
 			"[Nov 25 01:31:58] NOTICE[7]: res_pjsip/pjsip_distributor.c:676 log_failed_request: " +
 				"Request 'REGISTER' from '<sip:7@192.0.2.5>' failed for '203.0.113.9:5060' " +
-				"(callid: x) " +
-				"- Failed to authenticate",
+				"(callid: x) - Failed to authenticate",
 			ast + `SECURITY[7] res_security_log.c: SecurityEvent="ChallengeResponseFailed",` +
 				`EventTV="2026-11-25T01:31:58.1+0100",` +
 				`Severity="Error",Service="PJSIP",AccountID="7",` +
@@ -154,18 +141,16 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				"(a != b)",
 		},
 		"asterisk-probe": {
-			ast + "NOTICE[7][C-0000001] chan_sip.c: Call from '' (203.0.113.9:5071) to " +
-				"extension '+9' " +
-				"rejected because extension not found in context 'default'.",
+			ast + "NOTICE[7][C-0000001] chan_sip.c: Call from '' (203.0.113.9:5071) to extension " +
+				"'+9' rejected because extension not found in context 'default'.",
 			ast + "NOTICE[7]: res_pjsip_session.c:2337 new_invite: Call from 'x' " +
-				"(TCP:[203.0.113.9]:61470) to extension '9' rejected because extension not " +
-				"found in " +
-				"context 'default'.",
+				"(TCP:[203.0.113.9]:61470) to extension '9' rejected because extension not found " +
+				"in context 'default'.",
 			ast + `WARNING[7][C-0000001d] Ext. s: "Rejecting unknown SIP connection from ` +
 				`203.0.113.9"`,
 			ast + "NOTICE[7] res_pjsip/pjsip_distributor.c: Request from '<sip:1@192.0.2.5>' " +
-				"failed " +
-				"for '203.0.113.9:5089' (callid: a@203.0.113.9) - No matching endpoint found",
+				"failed for '203.0.113.9:5089' (callid: a@203.0.113.9) - No matching endpoint " +
+				"found",
 		},
 		"proxmox-auth": {
 			log + "pvedaemon[7]: authentication failure; rhost=::ffff:203.0.113.9 user=root@pam " +
@@ -187,8 +172,7 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				"(http_bind|ejabberd_bosh) Failed c2s PLAIN authentication for a@b.example from " +
 				"::FFFF:203.0.113.9: Invalid username or password",
 			"2026-11-25 01:31:58.773000+01:00 [warning] (tls|<0.6.0>) Failed c2s PLAIN " +
-				"authentication " +
-				"for a@b.example from 2001:db8::9: Invalid username or password",
+				"authentication for a@b.example from 2001:db8::9: Invalid username or password",
 		},
 		"haproxy-401": {
 			log + `haproxy[7]: 203.0.113.9:58430 [25/Nov/2026:01:31:58.608] main main/<NOSRV> ` +
@@ -206,9 +190,8 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 		"wordpress-auth": {
 			log + "wordpress(shop.example)[7]: Authentication failure for bob from 203.0.113.9",
-			log + "wordpress(shop.example)[7]: XML-RPC authentication attempt for unknown user " +
-				"a b " +
-				"from 203.0.113.9",
+			log + "wordpress(shop.example)[7]: XML-RPC authentication attempt for unknown user a " +
+				"b from 203.0.113.9",
 			log + "wordpress(shop.example)[7]: Blocked user enumeration attempt from 203.0.113.9",
 		},
 		"drupal-auth": {
@@ -221,12 +204,11 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 		"gitea-auth": {
 			"2026/11/25 01:31:58 ...ers/web/auth/auth.go:200:SignInPost() [I] Failed " +
-				"authentication " +
-				"attempt for bob from 203.0.113.9:39522: user does not exist [uid: 0, name: " +
-				"bob, keyid: 0]",
-			log + "forgejo[7]: 2026/11/25 01:31:58 ...ers/web/auth/auth.go:268:SignInPost() " +
-				"[W] Failed " +
-				"authentication attempt for bob from [2001:db8::9]:0: user's password is invalid",
+				"authentication attempt for bob from 203.0.113.9:39522: user does not exist " +
+				"[uid: 0, name: bob, keyid: 0]",
+			log + "forgejo[7]: 2026/11/25 01:31:58 ...ers/web/auth/auth.go:268:SignInPost() [W] " +
+				"Failed authentication attempt for bob from [2001:db8::9]:0: user's password is " +
+				"invalid",
 		},
 		"gitlab-auth": {
 			"2026-11-25T01:31:58.667Z: Failed Login: username=a b ip=203.0.113.9",
@@ -235,12 +217,10 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 		"homeassistant-auth": {
 			day + "WARNING (MainThread) [homeassistant.components.http.ban] Login attempt or " +
-				"request " +
-				"with invalid authentication from a.example (203.0.113.9). (curl/8)",
+				"request with invalid authentication from a.example (203.0.113.9). (curl/8)",
 			"2026-11-25 01:31:58.729 WARNING (MainThread) [homeassistant.components.http.ban] " +
-				"Login " +
-				"attempt or request with invalid authentication from 203.0.113.9 (203.0.113.9). " +
-				"Requested URL: '/auth/login_flow/x'. (curl/8)",
+				"Login attempt or request with invalid authentication from 203.0.113.9 " +
+				"(203.0.113.9). Requested URL: '/auth/login_flow/x'. (curl/8)",
 		},
 		"jellyfin-auth": {
 			"[2026-11-25 01:31:58.729 +01:00] [INF] [79] Jellyfin.Server.Implementations.Users." +
@@ -291,5 +271,55 @@ func TestWhatIsRefusedForATimeIsNoRefusal(t *testing.T) {
 				t.Errorf("%s: %d %s of %q", k.Name, r, a, line)
 			}
 		}
+	}
+}
+
+// TestWhatCouldNotBeAskedIsNoFailure: where what knows the passwords does not answer, or a client
+// is asked to log in first, honest users are told so.
+func TestWhatCouldNotBeAskedIsNoFailure(t *testing.T) {
+	const (
+		log = "Nov 25 01:31:58 mail "
+		rc  = "[25-Nov-2026 01:31:58 +0100]: <5t3h7> "
+	)
+	for _, line := range []string{
+		log + "imap[7]: badlogin: a.example [203.0.113.9] plaintext bob SASL(-1): generic " +
+			"failure: checkpass failed",
+		log + "sm-mta[7]: 06I02: AUTH failure (PLAIN): generic failure (-1) SASL(-1): generic " +
+			"failure: checkpass failed, user=bob, relay=a.example [203.0.113.9]",
+		rc + "IMAP Error: Login failed for bob against mail.example from 203.0.113.9. Could not " +
+			"connect to mail.example:143: Connection refused in /x/rcube_imap.php on line 205",
+		rc + "IMAP Error: Login failed for bob from 203.0.113.9(X-Real-IP: 198.51.100.7). " +
+			"AUTHENTICATE PLAIN: A0002 NO [UNAVAILABLE] Temporary authentication failure.",
+		rc + "Failed login for bob from 203.0.113.9 in session 5t3h7 (error: 3)", // no cookies
+		`Thu Nov  5 01:31:58 2026 [pid 7] FTP response: Client "203.0.113.9", "530 Please login ` +
+			`with USER and PASS."`,
+		`Thu Nov  5 01:31:58 2026 [pid 7] [bob] FTP response: Client "203.0.113.9", "530 Please ` +
+			`login with USER and PASS."`,
+		"[2026-11-25 01:31:58] NOTICE[7] res_pjsip/pjsip_distributor.c: Request 'REGISTER' from " +
+			"'<sip:1@192.0.2.5>' failed for '203.0.113.9:5089' (callid: x) - Error to authenticate",
+	} {
+		for _, k := range Library() {
+			if a, r := find(t, k.Name, line); r != Other {
+				t.Errorf("%s: %d %s of %q", k.Name, r, a, line)
+			}
+		}
+	}
+}
+
+// TestLongLinesHideNobody: what a client writes behind its address, in whatever number, does not
+// make a line ambiguous where the pattern has no such text before the address.
+func TestLongLinesHideNobody(t *testing.T) {
+	for _, behind := range []string{strings.Repeat("&a=%20", 2000), strings.Repeat("a ", 5000),
+		strings.Repeat("192.0.2.1 ", 1500), strings.Repeat(":", 12000)} {
+		for _, before := range []string{"", "shop.example "} {
+			line := before + `203.0.113.9 - - [25/Nov/2026:01:31:58 +0100] "GET /` + behind +
+				`HTTP/1.1" 404 153 "-" "x"`
+			if a, r := find(t, "nginx-404", line); r != Matched || a.String() != "203.0.113.9" {
+				t.Errorf("%d %s of %.120q", r, a, line)
+			}
+		}
+	}
+	if ends := nameEnds([]byte(strings.Repeat(":", MaxMessage)), 0); len(ends) > maxName+1 {
+		t.Errorf("a name may end at %d places", len(ends))
 	}
 }

@@ -151,6 +151,26 @@ func joinsAddress(parts []part) bool {
 	return false
 }
 
+// blanks is how many blanks what parts describe has at most, < 0 if any number.
+func blanks(parts []part) int {
+	n := 0
+	for _, p := range parts {
+		if p.holder == "text" || p.holder == "quoted" {
+			return -1
+		}
+		most := strings.Count(p.literal, " ")
+		for _, c := range p.choice {
+			one := blanks(c)
+			if one < 0 {
+				return -1
+			}
+			most = max(most, one)
+		}
+		n += most
+	}
+	return n
+}
+
 // expression is what matches parts, for package regexp.
 func expression(parts []part) string {
 	var b strings.Builder
