@@ -58,18 +58,10 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 		_, _ = Down(context.Background(), "lv0")
 		onExpiredTrial(t)
 		dir := os.Getenv(store.RunEnv)
-		err := store.OnHost(func() error {
-			if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-				return err
-			}
-			return unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		writable := readOnly(t, dir)
 		wantPolicy(t, "/etc/old.levee", "read-only file system; it is shown as it is")
 		var told error // in one line, with what to do
-		err = store.OnHost(func() error {
+		err := store.OnHost(func() error {
 			told = store.WriteJSON(filepath.Join(dir, "state", "x.json"), 1)
 			return nil
 		})
@@ -77,12 +69,44 @@ func TestStatusTellsOfAnExpiredTrialWhereNothingCanBeWritten(t *testing.T) {
 			!strings.Contains(told.Error(), "is "+dir+"/state mounted read-only?") {
 			t.Errorf("%v, %v", told, err)
 		}
-		err = store.OnHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		writable()
 		wantPolicy(t, "/etc/old.levee", "new.levee was not confirmed in time")
 	})
+}
+
+// readOnly has a directory mounted read-only until the function that it returns is called.
+func readOnly(t *testing.T, dir string) (writable func()) {
+	t.Helper()
+	onHost := func(fn func() error) {
+		if err := store.OnHost(fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onHost(func() error {
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+		return unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	})
+	return func() { onHost(func() error { return unix.Unmount(dir, unix.MNT_DETACH) }) }
+}
+
+// TestDownWhereNothingCanBeWritten leaves the policy in force, and what was kept for it: it took
+// the program off, and then said that it had failed.
+func TestDownWhereNothingCanBeWritten(t *testing.T) {
+	newTestNet(t)
+	bring(t, "lv0", store.Auto, named("old.levee", "odd"))
+	writable := readOnly(t, os.Getenv(store.RunEnv))
+	_, err := Down(context.Background(), "lv0")
+	if err == nil || !strings.Contains(err.Error(), "mounted read-only?") {
+		t.Errorf("down where nothing can be written: %v", err)
+	}
+	wantPolicy(t, "/etc/old.levee", "")
+	writable()
+	wantPolicy(t, "/etc/old.levee", "")
+	if _, err := Down(context.Background(), "lv0"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAnUnmountedFileSystemIsTold: the policy has gone with it, and nothing else said so.

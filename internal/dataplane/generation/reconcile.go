@@ -223,7 +223,7 @@ func removePins(s *store.Store, key string, keep []int) error {
 
 // Detach takes the program off the interface and removes everything that was kept for it.
 func Detach(s *store.Store, a *attach.Attachment) error {
-	if err := s.Step("detach"); err != nil {
+	if err := errors.Join(s.Step("detach"), s.CheckWritable()); err != nil {
 		return err
 	}
 	s.Leaves = a.Leaving()

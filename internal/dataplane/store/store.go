@@ -287,14 +287,28 @@ func writeAs(path string, v any, mode fs.FileMode) error {
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it may not be there, and the first error says why
-		hint := "full"
-		if errors.Is(err, unix.EROFS) {
-			hint = "mounted read-only"
-		}
-		return kernel.Refuse(err, "write the runtime state (is %s %s?)", filepath.Dir(path), hint)
+		return unwritten(err, filepath.Dir(path))
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return kernel.Refuse(err, "write the runtime state")
+	}
+	return nil
+}
+
+// unwritten says why a directory of the runtime state takes nothing.
+func unwritten(err error, dir string) error {
+	hint := "full"
+	if errors.Is(err, unix.EROFS) {
+		hint = "mounted read-only"
+	}
+	return kernel.Refuse(err, "write the runtime state (is %s %s?)", dir, hint)
+}
+
+// CheckWritable refuses what begins with the kernel and ends in the runtime directory, where that
+// is mounted read-only. A full one takes removals.
+func (s *Store) CheckWritable() error {
+	if err := unix.Access(s.Dir, unix.W_OK); errors.Is(err, unix.EROFS) {
+		return unwritten(err, s.Dir)
 	}
 	return nil
 }

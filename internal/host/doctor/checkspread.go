@@ -149,8 +149,8 @@ func (h *Host) netfilter() Finding {
 func (h *Host) audit() Finding {
 	f := Finding{Name: "audit", State: OK, Value: "off"}
 	switch {
-	case h.Audit == nil:
-		f.State, f.Value = Unknown, "needs root"
+	case h.Audit == nil: // nor does a kernel that was built without it
+		f.State, f.Value = Unknown, "needs root, in the machine's first namespaces"
 	case *h.Audit:
 		f.State, f.Value, f.Sure = Note, "on", Documents
 		f.Cost = "each program that is loaded or unloaded is a line in the audit log: at each " +
