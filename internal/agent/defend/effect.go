@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
+	"levee/internal/lang/policy"
 )
 
 // answer is what came of an effect that takes longer.
@@ -84,6 +86,12 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 		w.step(ctx, episode.Event{Few: &episode.Few{}})
 		return
 	}
+	if err := w.learnSelf(ctx); err != nil {
+		go func() {
+			w.answers <- answer{episode.Event{Found: &episode.Found{Err: err.Error()}}, nil, err}
+		}()
+		return
+	}
 	j := w.job(s, frames, now)
 	j.step("samples taken")
 	go func() {
@@ -100,6 +108,22 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 			w.Do(func() { w.regulars.sampled(of) })
 		}
 	}()
+}
+
+// learnSelf has the policy hold what `self` holds at this moment. Without that no packet of a
+// sample would be `to self`: a flood that the policy passes would look like one that it drops.
+func (w *Watcher) learnSelf(ctx context.Context) error {
+	if !slices.ContainsFunc(w.base.Sets, func(s *policy.Set) bool { return s.Self }) {
+		return nil
+	}
+	own, err := w.kernel.self(ctx, w.Dev)
+	if err != nil {
+		return fmt.Errorf("read the set self: %w", err)
+	}
+	with := *w.base
+	with.Own = own
+	w.base = &with
+	return nil
 }
 
 // change has the kernel judge by other live rules.

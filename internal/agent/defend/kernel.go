@@ -3,6 +3,7 @@ package defend
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/tap"
 	"levee/internal/packet"
 )
@@ -29,6 +31,8 @@ type kernel interface {
 	sent(dev string) (packets uint64, ok bool)
 	// refused is what this network namespace has refused.
 	refused() refusals
+	// self is what the set `self` of the policy on the interface holds, nothing if it has none.
+	self(ctx context.Context, dev string) ([]netip.Prefix, error)
 }
 
 // sampler gives samples of what the policy on an interface judges.
@@ -77,6 +81,14 @@ func (namespace) live(ctx context.Context, dev string) (*inspect.LiveRules,
 		out[label] = episode.Count{Packets: n.Packets, Bytes: n.Bytes}
 	}
 	return rules, out, err
+}
+
+func (namespace) self(ctx context.Context, dev string) (out []netip.Prefix, err error) {
+	entries, err := sets.Entries(ctx, dev, "self")
+	for _, e := range entries {
+		out = append(out, e.Prefix)
+	}
+	return out, err
 }
 
 func (namespace) sent(dev string) (uint64, bool) {
