@@ -69,6 +69,7 @@ type ChainRule struct {
 	Absent    bool          // nothing is lost with it: about another interface
 	loopback  bool          // absent, as it is about the machine's packets to itself
 	Implied   bool          // no line of the source says it
+	AtInput   bool          // it is as it is because its chain is at the hook input
 	widens    bool          // left out, and packets pass that it would have dropped
 }
 

@@ -298,3 +298,61 @@ func TestPFRulesThatWidened(t *testing.T) {
 		})
 	}
 }
+
+// TestChainsInFrontOfInput: rules against floods stand in raw, mangle and at prerouting, where they
+// cost less, and were not imported unless --chain named them.
+func TestChainsInFrontOfInput(t *testing.T) {
+	const mangle = "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -s 192.0.2.1 -j ACCEPT\n" +
+		"-A PREROUTING -p tcp --tcp-flags SYN,FIN SYN,FIN -j DROP\nCOMMIT\n"
+	const filter = "*filter\n:INPUT DROP\n-A INPUT -p tcp --dport 22 -j ACCEPT\nCOMMIT\n"
+	const both = "drop ipv4 tcp flags fin,syn not from 192.0.2.1\npass ipv4 tcp port 22\ndrop ipv4"
+	for _, c := range []struct{ name, in, want, remark string }{
+		{"mangle in front of filter", mangle + filter, both, ""},
+		{"whatever comes first in the file", filter + mangle, both, ""},
+		{"alone", mangle, "pass from 192.0.2.1\ndrop ipv4 tcp flags fin,syn", ""},
+		{"what only marks", "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -j MARK --set-mark 1\n" +
+			"COMMIT\n" + filter, "pass ipv4 tcp port 22\ndrop ipv4", "left out|table mangle"},
+		{"beside nat", "*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp --dport 80 -j REDIRECT " +
+			"--to-ports 22\nCOMMIT\n" + mangle + filter, "pass ipv4 tcp port 80 " +
+			"established\npass ipv4 tcp syn port 80\npass ipv4 tcp port 22\ndrop ipv4",
+			"changed, widens|what it drops never reaches"},
+		{"an accept by several fields", strings.Replace(mangle, "-j ACCEPT", "-p tcp --dport 80 "+
+			"-j ACCEPT", 1) + filter, "drop ipv4 tcp flags fin,syn not port 80\n" +
+			"drop ipv4 tcp flags fin,syn not from 192.0.2.1 port 80\npass ipv4 tcp port 22\n" +
+			"drop ipv4", ""},
+		{"one that cannot be told apart", strings.Replace(mangle, "-s 192.0.2.1", "-p tcp --syn",
+			1) + filter, "pass ipv4 tcp port 22\ndrop ipv4", "changed, widens|what it drops never"},
+		{"a state before connections are looked up", "*raw\n:PREROUTING ACCEPT\n-A PREROUTING -m " +
+			"conntrack --ctstate INVALID -j DROP\nCOMMIT\n" + filter,
+			"pass ipv4 tcp port 22\ndrop ipv4", "changed, widens|what it drops never"},
+		{"INPUT of mangle", "*mangle\n:INPUT ACCEPT\n-A INPUT -p udp --dport 9 -j DROP\nCOMMIT\n" +
+			filter, "drop ipv4 udp port 9\npass ipv4 tcp port 22\ndrop ipv4", ""},
+	} {
+		got, rep := fromIPTables(t, importer.Rulesets{}, "# by iptables-save\n"+c.in)
+		got = strings.TrimSuffix(rulesOf(got), "\ndefault pass")
+		got = strings.TrimPrefix(got, "fragments track\n")
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, d)
+		}
+		if c.remark != "" {
+			remarksHave(t, rep, c.remark)
+		}
+	}
+	chain := func(name, hook, rest, rule string) string {
+		return `{"chain": {"family": "inet", "table": "f", "name": "` + name + `", "type": "filter", ` +
+			`"hook": "` + hook + `", ` + rest + `, "policy": "accept"}}, {"rule": {"family": "inet", ` +
+			`"table": "f", "chain": "` + name + `", "handle": 9, "expr": [` + rule + `]}}`
+	}
+	text, _ := nftImport(t, `{"nftables": [{"table": {"family": "inet", "name": "f"}}, `+
+		chain("late", "input", `"prio": 0`, match("==", payload("udp", "dport"), "3")+dropped)+", "+
+		chain("first", "ingress", `"prio": 5, "dev": "eth0"`, match("==", payload("udp", "dport"),
+			"1")+dropped)+", "+
+		chain("other", "ingress", `"prio": 5, "dev": "eth1"`, match("==", payload("udp", "dport"),
+			"7")+dropped)+", "+
+		chain("second", "prerouting", `"prio": -300`, match("==", payload("udp", "dport"),
+			"2")+dropped)+`]}`, importer.Rulesets{Device: "eth0"})
+	const want = "interface eth0\ndrop udp port 1\ndrop udp port 2\ndrop udp port 3\ndefault pass"
+	if d := cmp.Diff(want, rulesOf(text)); d != "" {
+		t.Errorf("nft (-want +got):\n%s", d)
+	}
+}

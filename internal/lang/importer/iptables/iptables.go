@@ -105,8 +105,15 @@ func (t *ipTables) bases() ([]*importer.Chain, error) {
 		return nil, fmt.Errorf("no rules: this is not the output of iptables-save, " +
 			"ip6tables-save or iptables -S")
 	}
+	if err := t.parseRules(); err != nil {
+		return nil, err
+	}
 	want := t.opts.Chains
 	if len(want) == 0 {
+		out := append(t.toInput(false), t.toInput(true)...)
+		if len(out) > 0 {
+			return out, nil
+		}
 		want = []string{"filter/INPUT"}
 	}
 	var out []*importer.Chain
@@ -119,12 +126,32 @@ func (t *ipTables) bases() ([]*importer.Chain, error) {
 	}
 	for _, w := range want {
 		if t.find(w, false) == nil && t.find(w, true) == nil {
-			return nil, fmt.Errorf("there is no chain %s with a policy; there are: %s",
-				match.Quote(w),
-				strings.Join(t.baseNames(), ", "))
+			return nil, fmt.Errorf("there is no chain %s with a policy; there are: %s; choose "+
+				"with --chain", match.Quote(w), strings.Join(t.baseNames(), ", "))
 		}
 	}
-	return out, t.parseRules()
+	return out, nil
+}
+
+// toInput are the chains of one family that judge what comes to INPUT of the table filter, and that
+// one. Where nat rewrites destinations, those before it are about other ones than INPUT.
+func (t *ipTables) toInput(six bool) []*importer.Chain {
+	var chains []*importer.Chain
+	rewrites := slices.ContainsFunc(t.tables, func(tab *ipTable) bool {
+		c := tab.byName["PREROUTING"]
+		return tab.name == "nat" && tab.six == six && c != nil && c.Rewrites()
+	})
+	raw := t.find("raw/PREROUTING", six)
+	for _, w := range []string{"raw/PREROUTING", "mangle/PREROUTING", "mangle/INPUT"} {
+		if c := t.find(w, six); c != nil && !(rewrites && c.Name == "PREROUTING") {
+			chains = append(chains, c)
+		}
+	}
+	var last []*importer.Chain
+	if c := t.find("filter/INPUT", six); c != nil {
+		last = append(last, c)
+	}
+	return importer.Early(chains, last, func(c *importer.Chain) bool { return c != raw })
 }
 
 // parseRules makes rules of the lines of all tables; the sets are known by now.

@@ -277,13 +277,13 @@ func (p *ipRule) notPorts(m *match.Match) {
 
 func (p *ipRule) addrType(dir, v string) {
 	switch {
-	case dir == "dst" && p.t.onlyInput() && v == "LOCAL":
+	case dir == "dst" && p.atInput() && v == "LOCAL":
 		p.toThisMachine()
 		return
-	case dir == "dst" && p.t.onlyInput() && v == "BROADCAST":
+	case dir == "dst" && p.atInput() && v == "BROADCAST":
 		p.toAll()
 		return
-	case dir == "dst" && p.t.onlyInput() && v == "ANYCAST" && !p.tab.six && !p.not:
+	case dir == "dst" && p.atInput() && v == "ANYCAST" && !p.tab.six && !p.not:
 		p.Rule.Alts = nil
 		p.Remark(importer.Noticed,
 			"no packet of IPv4 to an address of type ANYCAST comes to INPUT: the "+
@@ -291,6 +291,9 @@ func (p *ipRule) addrType(dir, v string) {
 		return
 	case dir == "src" && (v == "BROADCAST" || v == "LOCAL"):
 		p.fromOwn(v)
+		return
+	case dir == "src" && v == "UNICAST":
+		p.fromOne()
 		return
 	}
 	if v != "MULTICAST" {
@@ -304,6 +307,15 @@ func (p *ipRule) addrType(dir, v string) {
 	}
 	a, _ := match.ParseSpan(s)
 	p.address(dir, &match.Set{Addresses: match.AddressSpans{a}})
+}
+
+// atInput tells whether the chain of the rule sees packets to this machine alone. Chains of the
+// tables raw and mangle may be reached from PREROUTING.
+func (p *ipRule) atInput() bool {
+	if len(p.t.opts.Chains) > 0 {
+		return p.t.onlyInput()
+	}
+	return p.tab.name != "raw" && (p.tab.name != "mangle" || p.chain.Name == "INPUT")
 }
 
 // toThisMachine is --dst-type LOCAL in INPUT, where a packet that is not for an address of the
@@ -361,6 +373,24 @@ func (p *ipRule) fromOwn(what string) {
 	p.Remark(importer.Changed,
 		"addresses of type "+what+" are `self`: those of the machine, and of "+
 			"broadcasts", "")
+}
+
+// fromOne is --src-type UNICAST. What comes from the machine's own addresses, or from broadcasts of
+// its networks, is of other types, and the kernel drops it.
+func (p *ipRule) fromOne() {
+	text, prefixes := "0.0.0.0/8, 224.0.0.0/4 and 255.255.255.255", []string{"0.0.0.0/8",
+		"224.0.0.0/4", "255.255.255.255/32"}
+	if p.tab.six {
+		text, prefixes = "`::` and ff00::/8", []string{"::/128", "ff00::/8"}
+	}
+	var in []match.AddressSpan
+	for _, s := range prefixes {
+		in = append(in, match.PrefixSpan(netip.MustParsePrefix(s)))
+	}
+	p.not = !p.not
+	p.address("src", &match.Set{Addresses: match.JoinAddrs(in)})
+	p.Remark(importer.Changed, "addresses of type UNICAST are all but "+text+": what comes from "+
+		"the machine's own, or from broadcasts, the kernel drops before", "")
 }
 
 // onlyInput tells whether all imported chains see packets to this machine alone.

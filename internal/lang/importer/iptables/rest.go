@@ -23,7 +23,7 @@ func (t *ipTables) remarkOnRest(bases []*importer.Chain) {
 				t.out.AboutSide(c)
 				continue
 			}
-			t.out.Report.Add(t.restRemark(tab, c))
+			t.addRest(tab, c)
 		}
 	}
 	for _, c := range bases {
@@ -37,8 +37,8 @@ func (t *ipTables) remarkOnRest(bases []*importer.Chain) {
 	importer.RemarkOnFragments(t.out, bases)
 }
 
-// restRemark is about one chain that is not imported.
-func (t *ipTables) restRemark(tab *ipTable, c *importer.Chain) importer.Remark {
+// addRest is about one chain that is not imported.
+func (t *ipTables) addRest(tab *ipTable, c *importer.Chain) {
 	what := fmt.Sprintf("chain %s of table %s (%s) is not imported: ", c.Name, tab.name,
 		quantity.Plural(len(c.Rules), "rule"))
 	k, why, hint := importer.LeftOut, "", ""
@@ -56,14 +56,13 @@ func (t *ipTables) restRemark(tab *ipTable, c *importer.Chain) importer.Remark {
 		k, why, hint = importer.Changed, importer.ForwardWhy, importer.ForwardHint
 	case !c.Base:
 		why = "no imported rule jumps to it"
-	case c.Name == "PREROUTING":
-		k, why, hint = importer.Changed,
-			"what it drops never reaches the chains behind it, and is judged "+
-				"by those alone now",
-			fmt.Sprintf("--chain %s/PREROUTING --chain INPUT imports both, "+
-				"one behind the other", tab.name)
+	case c.Name == "PREROUTING", len(t.opts.Chains) == 0 && c.Name == "INPUT" &&
+		tab.name != "security":
+		t.out.Early(c, len(t.opts.Chains) > 0, what, fmt.Sprintf("--chain %s/%s --chain INPUT "+
+			"imports both, one behind the other", tab.name, c.Name))
+		return
 	default:
 		why, hint = "another chain was asked for", "--chain "+tab.name+"/"+c.Name+" imports it"
 	}
-	return c.Remark(k, what+why, hint)
+	t.out.Report.Add(c.Remark(k, what+why, hint))
 }

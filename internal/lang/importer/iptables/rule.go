@@ -22,6 +22,7 @@ type ipRule struct {
 	to     string // of DNAT and REDIRECT
 	badAll bool
 	seen   importer.SeenLately
+	chain  *importer.Chain
 	texts  []ipString // of -m string
 	words  []ipWords  // of -m u32
 	path   rpfilter
@@ -33,8 +34,8 @@ type ipRule struct {
 // rule reads a line. It fails on values that iptables would refuse; what a policy
 // has no words for is remembered in the rule.
 func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*importer.ChainRule, error) {
-	p := &ipRule{t: t, tab: tab, w: l.words, RuleReader: importer.RuleReader{Out: t.out,
-		Rule: &importer.ChainRule{
+	p := &ipRule{t: t, tab: tab, chain: l.chain, w: l.words, RuleReader: importer.RuleReader{
+		Out: t.out, Rule: &importer.ChainRule{
 			Origin: importer.Origin{File: tab.File, Line: l.line, Text: l.text},
 			Label:  fmt.Sprintf("%s:%d", l.chain.Name, number),
 			Alts:   []match.Match{{}},

@@ -353,6 +353,61 @@ func (m Match) ButNot(o *Match) (Match, bool) {
 	return m, m.Terms() <= MaxTerms/2
 }
 
+// Minus are the packets of m that are none of o, as matches that share none. It tells whether
+// fields and addresses alone say which those are.
+func (m Match) Minus(o *Match) (out []Match, ok bool) {
+	if m.Never || o.Never {
+		return []Match{m}, true
+	}
+	if o.Flags != nil || len(o.NotFlags)+len(o.Finds)+len(o.Services) > 0 || o.FromDyn != nil ||
+		o.ToDyn != nil || !m.Compatible(o) {
+		return nil, false
+	}
+	for f := range numFields {
+		if o.Fields[f] == nil {
+			continue
+		}
+		both := m.With(f, o.Fields[f]).Settle()
+		switch f {
+		case ICMP, ICMP6, FromPort, Port: // m is of their protocols by now
+			if !m.HasTransport() {
+				out = append(out, m.With(Fragment, Just(Later)).Settle())
+			}
+			out = append(out, m.With(f, o.Fields[f].Not(Top[f])).Settle())
+		case Fragment:
+			out = append(out, m.With(f, o.Fields[f].Not(Top[f])).Settle())
+		default:
+			if both.Never {
+				return append(out, m), true
+			}
+			if rest, ok := m.ButNot(&both); ok {
+				out = append(out, rest)
+			} else if !both.Equal(&m) {
+				return nil, false
+			}
+		}
+		if m = both; m.Never {
+			break
+		}
+	}
+	for _, a := range []Match{{From: o.From}, {To: o.To}} {
+		if m.Never {
+			break
+		}
+		both := m.And(&a)
+		if both.Never {
+			return append(out, m), true
+		}
+		if rest, ok := m.ButNot(&both); ok {
+			out = append(out, rest)
+		} else if !both.Equal(&m) {
+			return nil, false
+		}
+		m = both
+	}
+	return slices.DeleteFunc(out, func(m Match) bool { return m.Never }), true
+}
+
 // implies tells whether the addresses are of the families of e, all of them.
 func (s *Set) implies(e Spans) bool {
 	four, six := s.Addresses.families()

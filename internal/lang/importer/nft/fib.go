@@ -29,6 +29,7 @@ func (p *nftRule) fibType(l json.RawMessage, op string, right json.RawMessage) b
 	} else if types == nil {
 		types = []json.RawMessage{right}
 	}
+	p.Rule.AtInput = true
 	is := map[string]bool{}
 	for _, t := range types {
 		s, ok := scalar(t)

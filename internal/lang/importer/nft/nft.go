@@ -39,7 +39,6 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.I
 	if err != nil {
 		return importer.Imported{}, err
 	}
-	n.parseRules()
 	out.Nats = n.nats(bases)
 	return out.Policy(w, bases, n.rules, opts, n.leaving, n.remarkOnRest)
 }
@@ -275,13 +274,11 @@ func (n *nftables) parseRules() {
 
 // bases are the chains to import, in the order in which packets meet them.
 func (n *nftables) bases() ([]*importer.Chain, error) {
+	n.parseRules()
 	var picked []*nftChain
-	for _, c := range n.chains {
-		if c.usable() && c.hook == "input" && len(n.opts.Chains) == 0 {
-			picked = append(picked, c)
-		}
+	if len(n.opts.Chains) == 0 {
+		picked = n.toInput()
 	}
-	sort.SliceStable(picked, func(i, j int) bool { return picked[i].prio < picked[j].prio })
 	for _, want := range n.opts.Chains {
 		c := n.find(want)
 		if c == nil {
@@ -309,6 +306,47 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 		}
 	}
 	return out, nil
+}
+
+// hookOrder is the order in which packets come to the hooks.
+var hookOrder = map[string]int{"ingress": 0, "prerouting": 1, "input": 2}
+
+// toInput are the filter chains at the hook input, in the order of their priorities, behind those
+// before it that drop. Where nat rewrites destinations, these are about other ones.
+func (n *nftables) toInput() (picked []*nftChain) {
+	const connections = -200 // the priority at which they are looked up
+	all := map[*importer.Chain]*nftChain{}
+	var early, input []*importer.Chain
+	chains := slices.Clone(n.chains)
+	sort.SliceStable(chains, func(i, j int) bool {
+		a, b := chains[i], chains[j]
+		if a.hook != b.hook {
+			return hookOrder[a.hook] < hookOrder[b.hook]
+		}
+		return a.prio < b.prio
+	})
+	rewrites := slices.ContainsFunc(chains, func(c *nftChain) bool {
+		return c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
+			c.Rewrites()
+	})
+	for _, c := range chains {
+		if all[&c.Chain] = c; !c.usable() {
+			continue
+		}
+		switch {
+		case c.hook == "input":
+			input = append(input, &c.Chain)
+		case rewrites:
+		case c.hook == "prerouting", c.hook == "ingress" && c.dev == n.opts.Device && c.dev != "":
+			early = append(early, &c.Chain)
+		}
+	}
+	for _, c := range importer.Early(early, input, func(c *importer.Chain) bool {
+		return all[c].hook == "prerouting" && all[c].prio > connections
+	}) {
+		picked = append(picked, all[c])
+	}
+	return picked
 }
 
 func (c *nftChain) usable() bool {
@@ -388,12 +426,14 @@ func (n *nftables) remarkOnRest(bases []*importer.Chain) {
 			if c.hook == "output" || c.hook == "egress" {
 				hint = importer.LeavesHint
 			}
-		case c.hook == "forward" && len(c.Rules) > 0 && n.onlyInput(bases):
+		case c.hook == "forward" && len(c.Rules) > 0 &&
+			(len(n.opts.Chains) == 0 || n.onlyInput(bases)):
 			k, why, hint = importer.Changed, importer.ForwardWhy, importer.ForwardHint
 		case c.hook == "prerouting" || c.hook == "ingress":
-			k, why, hint = importer.Changed,
-				"what it drops never reaches the chains behind it, and is "+
-					"judged by those alone now", "name all of them with --chain, in their order"
+			n.out.Early(&c.Chain, len(n.opts.Chains) > 0 || c.dev != "" && c.dev != n.opts.Device,
+				"not imported, "+quantity.Plural(len(c.Rules), "rule")+": ",
+				"name all of them with --chain, in their order")
+			continue
 		default:
 			why, hint = "another chain was asked for",
 				"--chain "+importer.Printable(c.table.family+"/"+c.table.name+"/"+c.Name,

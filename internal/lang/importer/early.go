@@ -1,0 +1,133 @@
+package importer
+
+import (
+	"slices"
+
+	"levee/internal/lang/importer/match"
+)
+
+// Early are the base chains at the hook input with those in front that drop something, of chains in
+// the order in which packets meet them. What one accepts goes on to the next, as at the end of the
+// chain. tracked tells whether connections are looked up before a chain.
+//
+// Left away is a chain of which a copy of all that follows would be needed, as for an accept by
+// several fields, and one that asks for what is not known there.
+func Early(chains, input []*Chain, tracked func(*Chain) bool) []*Chain {
+	out := slices.Clone(input)
+	for i := len(chains) - 1; i >= 0; i-- {
+		c := chains[i]
+		if !c.mayDrop() || slices.ContainsFunc(Reached(c), func(of *Chain) bool {
+			return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool {
+				return r.AtInput || r.States != nil && !tracked(c)
+			})
+		}) {
+			continue
+		}
+		behind := slices.ContainsFunc(out, func(c *Chain) bool { return len(c.Rules) > 0 })
+		if behind && !c.goesOn() {
+			continue
+		}
+		out = slices.Insert(out, 0, c)
+	}
+	return out
+}
+
+// Rewrites tells whether a chain of nat sends something elsewhere.
+func (c *Chain) Rewrites() bool {
+	return slices.ContainsFunc(Reached(c), func(of *Chain) bool {
+		return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool { return r.nat != nil })
+	})
+}
+
+// mayDrop tells whether the chain, or one that it leads to, drops something.
+func (c *Chain) mayDrop() bool { return c.Drop || drops(c, map[*Chain]bool{}) }
+
+// goesOn makes returns of the rules of a base chain that accept, which are the same where another
+// chain follows. It tells whether these leave the chain without a copy of what follows.
+func (c *Chain) goesOn() bool {
+	if c.Drop {
+		return false
+	}
+	rules := slices.Clone(c.Rules)
+	for _, of := range Reached(c) {
+		for _, r := range of.Rules {
+			leaves := r.Verb == DoAccept || r.Verb == DoReturn && of == c
+			if !leaves || len(r.Unknown) > 0 || of == c && r.leavesAlone(c) {
+				continue
+			}
+			if of != c || !c.takeOut(&rules, r) {
+				return false
+			}
+		}
+	}
+	c.Rules = rules
+	for _, r := range rules {
+		if r.Verb == DoAccept && len(r.Unknown) == 0 {
+			r.Verb = DoReturn
+		}
+	}
+	return true
+}
+
+// leavesAlone tells whether the packets of a rule can be taken out of what else comes to its chain.
+func (r *ChainRule) leavesAlone(c *Chain) bool {
+	if r.States != nil || len(r.Alts) != 1 || r.Cookie {
+		return false
+	}
+	m := c.Family.And(&r.Alts[0])
+	_, ok := c.Family.ButNot(&m)
+	return ok || m.Never || m.Equal(&c.Family)
+}
+
+// takeOut takes the packets of a rule that leaves the chain out of the rules behind it, to the end
+// of which it moves. It tells whether they can say so.
+func (c *Chain) takeOut(rules *[]*ChainRule, r *ChainRule) bool {
+	const most = 8
+	if r.States != nil || r.Cookie || r.Limit != NoLimit || len(r.Filled) > 0 {
+		return false
+	}
+	at := slices.Index(*rules, r)
+	behind := (*rules)[at+1:]
+	less := make([][]match.Match, len(behind))
+	for n, d := range behind {
+		less[n] = d.Alts
+		for i := range r.Alts {
+			var out []match.Match
+			for _, m := range less[n] {
+				parts, ok := m.Minus(&r.Alts[i])
+				if out = append(out, parts...); !ok || len(out) > most {
+					return false
+				}
+			}
+			less[n] = out
+		}
+	}
+	for n, d := range behind {
+		d.Alts = less[n]
+	}
+	*rules = append(slices.Delete(slices.Clone(*rules), at, at+1), r)
+	return true
+}
+
+// earlyText is what is said of such a chain that is not imported.
+const earlyText = "what it drops never reaches the chains behind it, and is judged by those " +
+	"alone now"
+
+// Early says of a chain that packets meet before the imported ones that it is not imported. Where
+// nobody chose the chains, what it drops is counted as left out.
+func (o *Output) Early(c *Chain, chosen bool, what, hint string) {
+	m := c.Remark(Changed, what+earlyText, hint)
+	f := &o.Report.Fates
+	for _, of := range Reached(c) {
+		for _, r := range of.Rules {
+			if !chosen && r.Verb == DoDrop && (of == c || !of.Met) {
+				m.Widens = true
+				f.Given, f.LeftOut, f.Widened = f.Given+1, f.LeftOut+1, f.Widened+1
+			}
+		}
+	}
+	if !c.mayDrop() {
+		m = c.Remark(LeftOut, what+"it drops nothing", "")
+	}
+	o.Report.Add(m)
+}
