@@ -35,7 +35,7 @@ type real struct {
 	join    string
 	joined  string
 	first   string // what the first client writes besides
-	again   bool   // the profile has strangers come again
+	again   bool   // the profile has strangers come again, and the client does
 	floods  string // lines behind the port, for a profile that the lab has no service of
 }
 
@@ -108,6 +108,18 @@ var reals = []real{
 		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
 			"$TMP/k.pem retry",
 		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
+	{name: "curl, a server of aioquic's HTTP/3", use: "quic", port: 443,
+		version: "$REAL/curl --version | head -1; $REAL/venv/bin/pip list 2>&1 | grep aioquic",
+		serve: "exec $REAL/venv/bin/python $PY/over_quic.py h3 $AT 443 $TMP/c.pem " +
+			"$TMP/k.pem",
+		ready: "ready", joined: "joined",
+		join: "$REAL/curl --http3-only -sSk -m 20 --retry 3 --retry-all-errors https://$AT/"},
+	{name: "kdig, a server of aioquic's QUIC", use: "quic port 853", port: 853,
+		version: "$REAL/kdig --version; $REAL/venv/bin/pip list 2>&1 | grep aioquic",
+		serve: "exec $REAL/venv/bin/python $PY/over_quic.py doq $AT 853 $TMP/c.pem " +
+			"$TMP/k.pem",
+		ready: "ready", joined: "192.0.2.1",
+		join: "$REAL/kdig +quic @$AT www.example A +short"},
 	{name: "OpenVPN", use: "openvpn", again: true, port: 1194,
 		version: "openvpn --version | head -1",
 		serve: "exec openvpn --dev tun --server 10.78.0.0 255.255.255.0 --duplicate-cn " +
