@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -197,5 +199,34 @@ default drop
 	got, beside := counter(&a, "proven"), countOf(a.Shadow.Rules, "proven")
 	if got != "2 packets" || beside != got {
 		t.Errorf("of a flow that is proven: in force %s, beside %s", got, beside)
+	}
+}
+
+// BenchmarkNumber is what a query of A2S that levee answers costs above an empty program: by the
+// cookie alone and by the whole profile, from one source, and from so many in turn.
+func BenchmarkNumber(b *testing.B) {
+	for _, c := range []struct{ name, text string }{
+		{"cookie", "cookie a2s udp port 27015\ndefault pass\n"},
+		{"profile", "use source-engine asked 1/s\ndefault drop\n"},
+	} {
+		r := benchRunner(b, c.text)
+		for _, sources := range []int{1, 1 << 18} {
+			b.Run(fmt.Sprintf("%s/sources=%d", c.name, sources), func(b *testing.B) {
+				f, err := packet.Build(packet.Spec{Proto: new(uint8(packet.ProtoUDP)),
+					FromPort: new(uint16(40000)), ToPort: new(uint16(27015)),
+					From: netip.MustParseAddr("16.0.0.1"), To: netip.MustParseAddr("198.51.100.1"),
+					EtherTo: &[6]byte{2, 0, 0, 0, 0, 1}, EtherFrom: &[6]byte{2, 0, 0, 0, 0, 2},
+					Payload: a2s.Query(a2s.Info)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				var frames [][]byte
+				for i := range sources {
+					frames = append(frames, slices.Clone(f))
+					binary.BigEndian.PutUint32(frames[i][26:], 16<<24|uint32(i)*2654435761>>8)
+				}
+				benchFrames(b, r, frames)
+			})
+		}
 	}
 }

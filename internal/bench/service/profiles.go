@@ -56,11 +56,12 @@ const (
 	nftDefence     = "nft conntrack"
 	leveeUnproven  = "levee unproven"
 	leveeByProfile = "levee"
+	foreknownAlone = "foreknown"
 )
 
 // ProfileDefenceNames are the defences of a service behind a profile.
 func ProfileDefenceNames() []string {
-	return []string{noDefence, nftDefence, leveeUnproven, leveeByProfile}
+	return []string{noDefence, nftDefence, leveeUnproven, leveeByProfile, foreknownAlone}
 }
 
 // defence is the defence of that name for a service.
@@ -76,6 +77,8 @@ func defence(name string, s *talk.Service) (contender.Defence, error) {
 	case leveeByProfile:
 		return contender.LeveeAs(name, "use "+s.Name,
 			fmt.Appendf(nil, "use %s\n"+rest, s.Name, s.Port)), nil
+	case foreknownAlone:
+		return contender.LeveeAs(name, "a policy that knows all visitors", []byte(foreknown)), nil
 	}
 	return contender.Nothing(), nil
 }
@@ -134,6 +137,8 @@ var profileCaveats = []string{
 		"no meaning; a join costs a real server more, most of all one that computes keys",
 	"nft conntrack passes what conntrack knows an answer of, and the profile's budget of others; " +
 		"levee unproven is the profile without `prove`, `cookie` and `greylist`",
+	"foreknown is a policy that names the clients' networks, which no defence can know: latency " +
+		"behind it beside drawn addresses is the machine's, whose cores clients and flood share",
 }
 
 // runProfiles measures services behind their profiles.
