@@ -212,11 +212,11 @@ func (k *fakeKernel) live(context.Context, string) (*inspect.LiveRules,
 
 func (k *fakeKernel) ready(context.Context, string) error { return nil }
 
-// sent is a tenth of what comes of the good traffic, where somebody says so.
 func (k *fakeKernel) self(context.Context, string) ([]netip.Prefix, error) {
 	return []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, nil
 }
 
+// sent is a tenth of what comes of the good traffic, where somebody says so.
 func (k *fakeKernel) sent(string) (uint64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
