@@ -144,7 +144,8 @@ func (p *httpParser) requestLine(line string) Answer {
 		host = url
 	}
 	if host != "" {
-		p.fields["hostname"] = hostOf(host) // bytes of the line, which are counted
+		p.fields["hostname"] = hostOf(host)
+		p.kept += len(host) // beside those of the line
 	}
 	return More
 }

@@ -8,6 +8,7 @@ import (
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/iptables"
+	"levee/internal/lang/importer/pf"
 )
 
 // TestFilesOfOtherToolsSayWhatToGive: a zone of firewalld was a line that is nothing which
@@ -40,6 +41,24 @@ func TestFilesOfOtherToolsSayWhatToGive(t *testing.T) {
 		var bad *importer.Errors
 		if !errors.As(err, &bad) || len(bad.Lines) != 1 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %v", c.in, err)
+		}
+	}
+}
+
+// TestCommentsMakeNoFileForeign: rules with a comment as another tool's files have it are read.
+func TestCommentsMakeNoFileForeign(t *testing.T) {
+	for _, in := range []string{"# ACTION SOURCE DEST\nblock in\n",
+		"# from <opnsense>\nset skip on lo\npass in\n"} {
+		if _, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, io.Discard,
+			importer.Rulesets{}); err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+	for _, in := range []string{"*filter\n:INPUT DROP [0:0]\n-A INPUT -m comment --comment " +
+		`"<pfsense>" -j DROP` + "\nCOMMIT\n", "#SOURCE DEST\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n"} {
+		if _, err := iptables.Import([]importer.Source{{Name: "a", R: strings.NewReader(in)}},
+			io.Discard, importer.Rulesets{}); err != nil {
+			t.Errorf("%q: %v", in, err)
 		}
 	}
 }
