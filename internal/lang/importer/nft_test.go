@@ -371,8 +371,9 @@ func TestInterfacesBesideOtherFields(t *testing.T) {
 		{"wg0", served + `, {"accept": null}`, "pass tcp port 80"},
 		{"eth2", served + `, {"accept": null}`, ""},
 		{"eth0.7", served + `, {"accept": null}`, ""},
-		{"", served + `, {"accept": null}`, "# left out: inet f input handle 6: meta iifname . meta l4proto . th dport { eth0 . tcp . " +
-			"22, eth1 . udp . 53, w* . tcp . 80, lo . udp . 9 } accept"},
+		{"", served + `, {"accept": null}`, "# left out: inet f input handle 6: meta iifname . " +
+			"meta l4proto . th dport { eth0 . tcp . 22, eth1 . udp . 53, w* . tcp . 80, lo . udp " +
+			". 9 } accept"},
 		{"eth0", others + dropped, "drop ipv4 not to 192.0.2.1"},
 		{"eth2", others + dropped, "drop ipv4"},
 		{"eth0", verdicts, "pass tcp port 22"},

@@ -134,15 +134,12 @@ const (
 	newText = "a new connection is told by its headers: of TCP the SYN alone, of UDP and of " +
 		"protocols without connections any packet"
 	goesOnText = "packets of connections are told by their headers: TCP with ACK or RST, UDP " +
-		"from " +
-		"the ports 53 and 123 to 1024 and above, answers and errors of ICMP; whoever forges " +
-		"these " +
-		"passes, and answers over UDP from other ports do not"
+		"from the ports 53 and 123 to 1024 and above, answers and errors of ICMP; whoever forges " +
+		"these passes, and answers over UDP from other ports do not"
 	goesOnHint = "pass the answers of other services by rules of their own (udp from port 51820)"
 	bothText   = "new and known connections together are taken for all packets"
-	partText   = "of the packets in this state a policy knows those whose headers say so (a " +
-		"SYN, a " +
-		"request, flags that no connection has); the others go on to the rules behind it"
+	partText   = "of the packets in this state a policy knows those whose headers say so (a SYN, " +
+		"a request, flags that no connection has); the others go on to the rules behind it"
 	neverText = "no header says that one of its packets is in the connection state"
 	otherText = "has a state that headers do not tell"
 )

@@ -441,9 +441,8 @@ func (p *pf) remarkOnRest([]*importer.Chain) {
 		f.Given, f.LeftOut, f.Widened = f.Given+n, f.LeftOut+n, max(0, f.Widened-p.carried)
 		p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Noticed,
 			Text: quantity.Plural(n, "rule") +
-				" about packets that leave: an import has those that block by `quick`, in " +
-				"front of " +
-				"all that pass, and say whereto, as `out` knows no states",
+				" about packets that leave: an import has those that block by `quick`, in front " +
+				"of all that pass, and say whereto, as `out` knows no states",
 			Instead: importer.LeavesHint})
 	}
 	if p.opts.Device != "" {
@@ -453,8 +452,7 @@ func (p *pf) remarkOnRest([]*importer.Chain) {
 			Instead: "write the name that `ip link` shows"})
 	}
 	p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Changed,
-		Text: "pf puts fragments together " +
-			"before its rules look at them (scrub, set reassemble); levee judges each fragment, " +
-			"and " +
-			"one that is not the first has no ports, flags or ICMP type"})
+		Text: "pf puts fragments together before its rules look at them (scrub, set reassemble); " +
+			"levee judges each fragment, and one that is not the first has no ports, flags or " +
+			"ICMP type"})
 }
