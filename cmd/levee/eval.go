@@ -36,8 +36,9 @@ the packets: other ones of the capture are left out, and counted.
 Frames that the capture has cut are judged at their length on the wire. Those above 65,536 bytes
 are judged by the oracle alone, with a note at the end. Dynamic sets are empty,
 unless --entry puts something into them. A capture does not tell which connections are known, who
-is proven, or by which interface a source is reached: such terms hold for no packet, and a note
-names them. levee up --shadow judges live traffic, with all of it.
+is proven, or by which interface a source is reached: established and proven hold for no packet,
+not established for each, terms on the way back neither way. A note names what was unknown. levee
+up --shadow judges live traffic, with all of it.
 
 --json prints an object a line: n, verdict, rule,
 label, reason (rule, protect, malformed, essential or default) and engine.
@@ -231,8 +232,8 @@ func (r *evalRun) all() error {
 	return nil
 }
 
-// sayUntold says which terms of the policy hold for no packet, since no capture tells of them. A
-// policy that passes `established` seems to drop most of what it would pass.
+// sayUntold says what rules ask for and no capture tells. A policy that passes `established` seems
+// to drop most of what it would pass.
 func (r *evalRun) sayUntold() {
 	var said []string
 	for _, f := range field.Remembered() {
