@@ -178,7 +178,8 @@ func (e *eye) drain(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return fmt.Errorf("its witness did not answer within %v", answersWithin)
+			return fmt.Errorf("its witness did not answer within %v: it hangs, or is of an older "+
+				"levee, which answers nothing", answersWithin)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -260,10 +261,10 @@ func (f *field) change(b *bound, s step) error {
 	if s.way != runsOut {
 		for on := false; !on; time.Sleep(time.Second) { // it judges a while
 			now, err := f.status()
-			if err != nil {
+			if err = cmp.Or(err, ctx.Err()); err != nil { // the trial may have failed
 				return err
 			}
-			on = now.Interfaces[0].TrialSeconds > 0
+			on = len(now.Interfaces) > 0 && now.Interfaces[0].TrialSeconds > 0
 		}
 	}
 	switch s.way {

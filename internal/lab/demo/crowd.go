@@ -104,7 +104,7 @@ func crowd(ctx context.Context, to netip.AddrPort, from []netip.Addr, out io.Wri
 			return ask(ctx, visitors[i%len(visitors)], "http://"+to.String()+"/")
 		}},
 		{Datagram, datagramRate, func(ctx context.Context, i int, _ time.Time) error {
-			return datagram(ctx, one(i), netip.AddrPortFrom(to.Addr(), uDPPort), i)
+			return datagram(ctx, one(i), netip.AddrPortFrom(to.Addr(), udpPort), i)
 		}},
 		{Ping, pingRate, func(ctx context.Context, i int, _ time.Time) error {
 			return ping(ctx, one(i), to.Addr(), i)

@@ -34,7 +34,7 @@ type Options struct {
 // What a service gets if nothing else is said.
 const (
 	servicePort = 80
-	uDPPort     = 443   // where it answers datagrams
+	udpPort     = 443   // where it answers datagrams
 	PerSecond   = 200   // requests by all visitors together
 	DefaultRate = 2.5e6 // of a flood that has one rate, in packets a second
 )

@@ -32,7 +32,7 @@ var (
 	rst  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.RST}
 	fin  = gen.Flood{Kind: gen.ACK, Ports: web, Flags: packet.FIN | packet.ACK}
 	udp  = gen.Flood{Kind: gen.UDP, Ports: gen.PortRange(1, 65535)}
-	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{uDPPort}}
+	open = gen.Flood{Kind: gen.UDP, Ports: []uint16{udpPort}}
 	echo = gen.Flood{Kind: gen.ICMPEcho}
 	frag = gen.Flood{Kind: gen.Fragment}
 

@@ -46,7 +46,7 @@ func serve(ctx context.Context, addr string, ready func()) error {
 		return fmt.Errorf("starting the service: %w", err)
 	}
 	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{
-		IP: l.Addr().(*net.TCPAddr).IP, Port: uDPPort})
+		IP: l.Addr().(*net.TCPAddr).IP, Port: udpPort})
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting the service: %w", err), l.Close())
 	}
