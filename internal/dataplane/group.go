@@ -75,8 +75,9 @@ func Others(all []inspect.Attachment, dev string) []string {
 }
 
 // UpAll is Up on several interfaces that share one policy and its memory. The policy comes into
-// force on all of them; on an error there are no reports and all interfaces keep what they had. The
-// reports are in the order of devs.
+// force on all of them, or on an error without reports all interfaces keep what they had. An error
+// beside reports is of what is done once the policy is in force. The reports are in the order of
+// devs.
 func UpAll(ctx context.Context, devs []string, o UpOptions, compile CompileFunc) ([]*Report,
 	error) {
 	if o.Else == nil {
