@@ -103,9 +103,15 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 		}
 		found.Took = time.Since(begun)
 		w.answers <- answer{episode.Event{Found: found}, nil, err}
-		j.retain(frames)
-		if of := j.samples(found.Rules); len(of) > 0 {
-			w.Do(func() { w.regulars.sampled(of) })
+		err = part.Try(func() error {
+			j.retain(frames)
+			if of := j.samples(found.Rules); len(of) > 0 {
+				w.Do(func() { w.regulars.sampled(of) })
+			}
+			return nil
+		})
+		if err != nil {
+			w.Log("%s: behind a search: %v", w.Dev, err)
 		}
 	}()
 }

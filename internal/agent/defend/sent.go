@@ -10,8 +10,9 @@ import (
 // sent is how many packets an interface has sent, and how many of this machine's were refusals, by
 // their own counters.
 type sent struct {
-	at               time.Time
-	packets, refused uint64
+	at      time.Time
+	packets uint64
+	refused refusals
 }
 
 // second is how many there were a second, since the last time, without refusals: who refuses
@@ -19,31 +20,36 @@ type sent struct {
 func (s *sent) second(now time.Time, packets uint64, no refusals, ok bool) (rate float64, is bool) {
 	was := *s
 	if *s = (sent{}); ok {
-		*s = sent{now, packets, no.all()}
+		*s = sent{now, packets, no}
 	}
 	if !ok || was.at.IsZero() || packets < was.packets || !now.After(was.at) {
 		return 0, false
 	}
 	more := packets - was.packets
-	more -= min(more, since(was.refused, no.all()))
+	if was.refused.told && no.told {
+		more -= min(more, since(was.refused.all(), no.all()))
+	}
 	return float64(more) / now.Sub(was.at).Seconds(), true
 }
 
 // since is how much a counter has counted. One that began anew has counted nothing.
 func since(was, is uint64) uint64 { return max(was, is) - was }
 
-// refusals are packets by which a network namespace has said that nobody wants what has come.
+// refusals are what a network namespace says of packets that nobody wants.
 type refusals struct {
 	told         bool
 	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
+	broken       uint64 // segments with a wrong checksum, and the like (tcpInErrs): nothing is sent
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
 }
 
+// all are the packets by which something was refused.
 func (r refusals) all() uint64 { return r.resets + r.unreachables }
 
 // refusalsOf are those of the texts of /proc/net/snmp and snmp6.
 func refusalsOf(snmp, snmp6 string) refusals {
 	resets, told := counter(snmp, "Tcp:", "OutRsts")
+	broken, _ := counter(snmp, "Tcp:", "InErrs")
 	four, _ := counter(snmp, "Icmp:", "OutDestUnreachs")
 	six := uint64(0) // a machine without IPv6 has none
 	for line := range strings.Lines(snmp6) {
@@ -51,7 +57,7 @@ func refusalsOf(snmp, snmp6 string) refusals {
 			six, _ = number(words[1])
 		}
 	}
-	return refusals{told, resets, four + six}
+	return refusals{told, resets, broken, four + six}
 }
 
 // counter is a number of /proc/net/snmp, which has a line of names and one of numbers for each
@@ -91,10 +97,10 @@ type refused struct {
 func (r *refused) since(now time.Time, no refusals) (segments float64, is bool) {
 	was := *r
 	if *r = (refused{}); no.told {
-		*r = refused{now, no.resets}
+		*r = refused{now, no.resets + no.broken}
 	}
 	if !no.told || was.at.IsZero() || now.Sub(was.at) > time.Second {
 		return 0, false
 	}
-	return float64(since(was.segments, no.resets)), true
+	return float64(since(was.segments, r.segments)), true
 }

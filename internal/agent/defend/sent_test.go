@@ -9,7 +9,7 @@ import (
 func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	var s sent
 	now := time.Now()
-	var none refusals
+	none := refusals{told: true}
 	if _, ok := s.second(now, 1000, none, true); ok {
 		t.Error("the first time")
 	}
@@ -27,10 +27,16 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	if rate, ok := s.second(now.Add(5*time.Second), 1900, no, true); !ok || rate != 0 {
 		t.Errorf("more refusals than packets: %v, %v", rate, ok)
 	}
-	if _, ok := s.second(now.Add(6*time.Second), 10, none, true); ok {
+	if rate, ok := s.second(now.Add(6*time.Second), 2000, refusals{}, true); !ok || rate != 100 {
+		t.Errorf("refusals that nobody tells: %v, %v", rate, ok)
+	}
+	if rate, ok := s.second(now.Add(7*time.Second), 2100, no, true); !ok || rate != 100 {
+		t.Errorf("refusals that were not told before: %v, %v", rate, ok)
+	}
+	if _, ok := s.second(now.Add(8*time.Second), 10, none, true); ok {
 		t.Error("a counter that began anew")
 	}
-	if _, ok := s.second(now.Add(7*time.Second), 0, none, false); ok || s != (sent{}) {
+	if _, ok := s.second(now.Add(9*time.Second), 0, none, false); ok || s != (sent{}) {
 		t.Error("a device that is not there")
 	}
 	if n, ok := (namespace{}).sent("lo"); !ok || n > 1<<62 {
@@ -47,9 +53,9 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 func TestRefusalsAreNoAnswers(t *testing.T) {
 	four := "Ip: Forwarding DefaultTTL\nIp: 1 64\n" +
 		"Icmp: InMsgs OutMsgs OutDestUnreachs\nIcmp: 5 9 7\n" +
-		"Tcp: MaxConn OutSegs OutRsts\nTcp: -1 900 11\n"
+		"Tcp: MaxConn OutSegs InErrs OutRsts\nTcp: -1 900 2 11\n"
 	six := "Ip6InReceives   \t12\nIcmp6OutDestUnreachs   \t3\n"
-	if got := refusalsOf(four, six); got != (refusals{true, 11, 10}) {
+	if got := refusalsOf(four, six); got != (refusals{true, 11, 2, 10}) {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"", "Tcp:\nTcp:\n", "Tcp: OutRsts\n", "Tcp: OutRsts\nTcp: x\n",
@@ -64,14 +70,15 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	var r refused
 	now := time.Now()
 	for i, want := range []struct {
-		after  time.Duration
-		resets uint64
-		more   float64
-		ok     bool
-	}{{0, 100, 0, false}, {200 * time.Millisecond, 180, 80, true},
-		{2 * time.Second, 900, 0, false}} {
+		after          time.Duration
+		resets, broken uint64
+		more           float64
+		ok             bool
+	}{{0, 100, 5, 0, false}, {200 * time.Millisecond, 180, 25, 100, true},
+		{2 * time.Second, 900, 25, 0, false}} {
 		now = now.Add(want.after)
-		more, ok := r.since(now, refusals{told: true, resets: want.resets})
+		more, ok := r.since(now, refusals{told: true, resets: want.resets,
+			broken: want.broken})
 		if more != want.more || ok != want.ok {
 			t.Errorf("the look %d: %v, %v", i+1, more, ok)
 		}

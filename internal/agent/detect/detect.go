@@ -156,6 +156,9 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if host == 128 {
 		net = 48
 	}
+	if p.Transport == packet.TCPTransport && of != kind.TCP && of != kind.SYN {
+		d.bin[kind.CountOdd] += weight
+	}
 	d.part(p.Dst, host, false, of, weight, bytes, fresh, same)
 	if d.fixed() {
 		return

@@ -56,6 +56,24 @@ func TestSegmentsOfNoConnectionAreAFloodInAnyFlow(t *testing.T) {
 	}
 }
 
+// TestOddFlagsMakeNoSegmentsAFlood: a machine refuses segments to closed ports with FIN or no flags
+// alone, as scans have, and so many of its clients' segments were of no connection.
+func TestOddFlagsMakeNoSegmentsAFlood(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	uploads, odd := w.flows(30_000, 1000, packet.ACK), w.flows(30_000, 1000, packet.FIN)
+	for n := range 30 {
+		for _, a := range w.tenth(append(w.web(2000, 20_000), uploads, odd), 1000) {
+			if a.Kinds.Has(kind.TCP) {
+				t.Fatalf("after %d tenths of a second: %+v", n+1, a)
+			}
+		}
+		if n%2 == 1 && w.d.DoubtsSegments(w.now) {
+			w.d.Refused(odd.rate / 5)
+		}
+	}
+}
+
 // TestFramesThatAreNotIPAreAFlood: floods of ARP, LLDP and their like were of no kind.
 func TestFramesThatAreNotIPAreAFlood(t *testing.T) {
 	for _, of := range []struct {

@@ -93,9 +93,10 @@ func (u ratios) relate(r *raw, out [kind.Num]float64) [kind.Num]float64 {
 	return out
 }
 
-// refused are the segments of no connection, by what the machine says. It refuses SYNs, too.
+// refused are the segments of no connection, by what the machine says. It refuses SYNs and odd
+// flags, too.
 func (r *raw) refused() float64 {
-	return min(r[kind.CountTCP], r[kind.CountRefused]-r[kind.CountSYN])
+	return min(r[kind.CountTCP], r[kind.CountRefused]-r[kind.CountSYN]-r[kind.CountOdd])
 }
 
 // of is the counter of a kind; whole, of all its packets.

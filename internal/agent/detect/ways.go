@@ -107,8 +107,8 @@ func (d *Detector) DoubtsSegments(now time.Time) bool {
 	return !d.fixed() && d.root.sum[kind.CountTCP] > least
 }
 
-// Refused is told how many segments the machine has answered with a RST, since the last time that
-// was at most a second ago.
+// Refused is told how many segments the machine has answered with a RST, or dropped for a wrong
+// checksum, since the last time, which was at most a second ago.
 func (d *Detector) Refused(segments float64) { d.bin[kind.CountRefused] += segments }
 
 // learn says of which kinds more comes than at the beginning, without more that is sent.

@@ -73,6 +73,7 @@ func (m *Machine) searched(f *flood, now time.Time, r *Found, failed string) {
 		f.retry = f.rests
 	}
 	f.failed, f.tries = min(f.failed+1, 8), f.alarm.All
+	f.top = max(f.top, f.alarm.All)
 	f.Seen.Sources = max(f.Seen.Sources, r.Sources)
 	f.Seen.Forged = f.Seen.Forged || r.Forged
 	for _, n := range r.Notes {
@@ -171,7 +172,7 @@ func (f *flood) acted(now time.Time) {
 		f.Acted = &at
 	}
 	f.on, f.retry, f.since, f.failed, f.rests = false, time.Time{}, now, 0, time.Time{}
-	f.put, f.held = now, false
+	f.put, f.held, f.top = now, false, 0
 }
 
 // leased notes that the lease of live rules has begun anew.

@@ -29,6 +29,7 @@ type flood struct {
 	tries  float64      // packets a second that passed then
 	retry  time.Time    // nothing is searched before
 	rests  time.Time    // the same, also of another pattern
+	top    float64      // packets a second that passed in searches since a rule was, at most
 	since  time.Time    // packets before have been looked at
 	dirty  bool         // the file lacks something
 	acts   bool         // rules are put into force: by its mode, or by a command
@@ -107,7 +108,9 @@ func (f *flood) note(format string, args ...any) {
 	f.Notes = slices.DeleteFunc(f.Notes, func(o string) bool {
 		return figures.ReplaceAllString(o, " #") == form
 	})
-	f.Notes, f.dirty = append(f.Notes, text), true
+	f.Notes = append(f.Notes, text)
+	f.Notes = slices.Delete(f.Notes, 0, max(0, len(f.Notes)-incident.MostNotes))
+	f.dirty = true
 }
 
 // figures are the numbers of a text, but for those of labels.

@@ -58,6 +58,7 @@ const (
 	// Searches that find nothing take a tenth of the time of a processor, from the second on.
 	costly   = 10
 	other    = 1.5 // times more or less is not as it was
+	rise     = 4   // times more than a search has seen does not wait for another
 	hurry    = 2 * time.Second
 	mostLive = 16 // rules of a flood
 	unknown  = "?"
@@ -256,6 +257,9 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) 
 	if f.failed > 0 && (f.alarm.Kind != a.Kind || a.All > other*f.tries || other*a.All < f.tries) {
 		// it is another pattern
 		f.retry, f.since, f.failed = f.rests, a.Since, 0
+	}
+	if f.top > 0 && a.All > rise*f.top {
+		f.retry, f.since, f.failed = time.Time{}, a.Since, 0
 	}
 	from := f.last
 	if !f.on {

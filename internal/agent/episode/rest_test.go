@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
 	"levee/internal/lang/policy"
 )
@@ -44,8 +45,18 @@ func TestSearchesThatFindNothingRest(t *testing.T) {
 			t.Errorf("alarm %d: it rests: %t", i+1, m.Rests(now))
 		}
 	}
+	rate *= 4
+	if !searches(100*time.Millisecond) || searches(100*time.Millisecond) {
+		t.Error("four times as much as any search has seen waits, or twice does not")
+	}
 	_, f := m.find("1")
 	if len(f.Notes) != 1 {
 		t.Errorf("each search says anew: %q", f.Notes)
+	}
+	for i := range 40 {
+		f.note("frames of the type %c", 'A'+i)
+	}
+	if len(f.Notes) > incident.MostNotes {
+		t.Errorf("%d notes", len(f.Notes))
 	}
 }

@@ -18,7 +18,8 @@ const (
 	most      = 500
 	mostBytes = 16 << 20
 	mostRules = 64 // of an incident
-	mostNotes = 16
+	// MostNotes is how many notes of an incident are kept, the last ones.
+	MostNotes = 16
 )
 
 // Store is the incidents of a machine. It may be used by several goroutines.
@@ -70,7 +71,7 @@ func (s *Store) Next() string {
 func (s *Store) Put(i Incident) error {
 	i.Rules = append([]Rule{}, i.Rules...)
 	i.Rules = i.Rules[max(0, len(i.Rules)-mostRules):]
-	i.Notes = i.Notes[max(0, len(i.Notes)-mostNotes):]
+	i.Notes = i.Notes[max(0, len(i.Notes)-MostNotes):]
 	i.Tell()
 	s.mu.Lock()
 	defer s.mu.Unlock()

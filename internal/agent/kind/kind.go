@@ -45,7 +45,8 @@ const (
 	CountFragments
 	CountOther
 	CountLink
-	CountRefused // segments that the machine has answered with a RST
+	CountOdd     // TCP of other kinds than SYN and TCP, which the machine refuses, too
+	CountRefused // segments that the machine has refused
 	CountAllUDP
 	CountAllICMP
 	CountAllFragments
