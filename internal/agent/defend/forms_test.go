@@ -90,3 +90,22 @@ func TestRegularsThatTurnStopNoRule(t *testing.T) {
 			"clients' packets: %q", a.drop, 100*a.dropped, 100*a.lost, a.all[0].Notes)
 	}
 }
+
+// TestWhatBeginsBesideAFloodIsNotCut: a tunnel that began while rules dropped a flood had more than
+// a hundredth of what they drop, and nothing like it had come before. The machine answers it.
+func TestWhatBeginsBesideAFloodIsNotCut(t *testing.T) {
+	tunnel := &stream{rate: 1000, answers: 0.5, after: 21500 * time.Millisecond,
+		make: func(r *rand.Rand) packet.Spec {
+			return packet.Spec{From: netip.MustParseAddr("16.5.5.5"), TTL: new(uint8(57)),
+				FromPort: new(uint16(51820)), ToPort: new(uint16(51820)), Payload: some(r, 1300)}
+		}}
+	flood := &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
+		return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+			ToPort: new(uint16(27015)), Payload: some(r, 60)}
+	}}
+	a := attacked(t, 20*time.Second, 5*time.Second, flood, tunnel)
+	if a.dropped < 0.99 || tunnel.came < 3000 || tunnel.tally.dropped > 0 {
+		t.Errorf("%.0f of the %.0f packets of a tunnel were dropped, and %.2f %% of the flood: %+v",
+			tunnel.tally.dropped, tunnel.came, 100*a.dropped, a.all)
+	}
+}

@@ -25,6 +25,7 @@ type lab struct {
 	*rand.Rand
 	streams []*stream
 	scale   int // packets that one of a flood stands for
+	begun   time.Time
 	now     time.Time
 	each    int // samples a second
 	sent    float64
@@ -39,7 +40,8 @@ type stream struct {
 	answers float64 // packets that the host sends for each
 	refused float64 // of these, RSTs
 	flood   bool
-	stops   bool // when a flood begins
+	stops   bool          // when a flood begins
+	after   time.Duration // it begins so long after the lab
 	make    func(r *rand.Rand) packet.Spec
 
 	owed float64
@@ -208,6 +210,9 @@ func (l *lab) advance(k *fakeKernel, now time.Time) {
 	l.now = now
 	var order []*stream
 	for _, s := range l.streams {
+		if now.Sub(l.begun) < s.after {
+			continue
+		}
 		each := 1.0
 		if s.flood {
 			each = float64(l.scale)
@@ -356,7 +361,8 @@ func newLab(t *testing.T, scale int, others []*stream) *shell {
 	k := newFakeKernel(t, 1)
 	k.state.Dev = "lo" // there is one on every machine
 	k.lab = &lab{Rand: rand.New(rand.NewPCG(1, 39)), streams: append(labClients(), others...),
-		scale: scale, now: time.Now(), each: calmRate, proven: map[netip.Addr]bool{}}
+		scale: scale, begun: time.Now(), now: time.Now(), each: calmRate,
+		proven: map[netip.Addr]bool{}}
 	s := &shell{T: t, k: k, path: memoryDir(t) + "/incidents.json", dev: "lo"}
 	s.peers = NewPeers(func() (out []netip.Addr, _ error) {
 		for n := range labHosts {

@@ -228,8 +228,8 @@ func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float
 func (d *Detector) Strict(until time.Time) { d.strict = until }
 
 // Drops is told how many packets a second rules drop, until a time. While less is too much, a
-// hundredth of these is. A trickle of them holds no rule in force: once the flood is over, nothing
-// drops so much.
+// hundredth of these is, of what nobody answers. A trickle of them holds no rule in force: once the
+// flood is over, nothing drops so much.
 func (d *Detector) Drops(packets float64, until time.Time) {
 	d.drops, d.dropsUntil = packets, until
 }
@@ -244,7 +244,7 @@ const (
 // least is below what nothing of a kind is too much; times is how much less that is than usual.
 func (d *Detector) least(k kind.Kind, now time.Time, times float64) float64 {
 	least := times * d.floor(k, now)
-	if times < 1 && d.drops > 0 && now.Before(d.dropsUntil) {
+	if times < 1 && d.drops > 0 && now.Before(d.dropsUntil) && d.ways.alone.Has(k) {
 		least = min(least, max(leftLeast, left*d.drops))
 	}
 	return least

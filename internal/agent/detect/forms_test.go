@@ -110,14 +110,26 @@ func TestFramesThatAreNotIPAreAFlood(t *testing.T) {
 // TestAHundredthOfWhatRulesDropIsTooMuch: what rules left of a large flood was none, up to a
 // quarter of what is too much otherwise. Once they drop no more it is as before.
 func TestAHundredthOfWhatRulesDropIsTooMuch(t *testing.T) {
-	for drops, want := range map[float64]bool{0: false, 100_000: true, 1e6: false} {
+	for _, c := range []struct {
+		drops, answers float64
+		want           bool
+	}{{0, 0, false}, {100_000, 0, true}, {100_000, 500, false}, {1e6, 0, false}} {
+		drops, want := c.drops, c.want
 		w := newWorld(Options{})
 		w.calm(t, 2000, 15)
-		w.d.Strict(w.now.Add(time.Minute))
-		w.d.Drops(drops, w.now.Add(time.Second))
 		rest := append(w.web(2000, 20_000), w.steering(1500))
+		for range 2 {
+			w.d.Sent(1000)
+		}
+		w.d.Strict(w.now.Add(time.Minute))
+		if _, ok := w.alarmed(10, rest...); ok {
+			t.Errorf("an alarm before anybody knows whether it is answered")
+		}
+		w.d.Drops(drops, w.now.Add(time.Second))
+		w.d.Sent(1000 + c.answers)
 		if _, ok := w.alarmed(9, rest...); ok != want {
-			t.Errorf("while rules drop %.0f packets a second: an alarm %t", drops, ok)
+			t.Errorf("rules drop %.0f packets a second, %.0f are sent: an alarm %t", drops,
+				c.answers, ok)
 		}
 		for range 10 {
 			w.tenth(rest, 200)

@@ -16,10 +16,18 @@ type ways struct {
 		sent float64
 		kind [kind.Num]float64
 	}
-	slow Kinds               // of which more comes, that nobody answers
-	fat  [kind.Num]time.Time // since when few flows have too much of a kind
-	lone [kind.Num]int       // readings of a moment, one behind the other, in which nobody did
-	read time.Time           // the last of these
+	calm  [2]calm             // the last seconds before an alarm, the later one last
+	alone Kinds               // of which more comes than then, that nobody answers
+	slow  Kinds               // of which more comes, that nobody answers
+	fat   [kind.Num]time.Time // since when few flows have too much of a kind
+	lone  [kind.Num]int       // readings of a moment, one behind the other, in which nobody did
+	read  time.Time           // the last of these
+}
+
+// calm is a second without an alarm.
+type calm struct {
+	sent float64
+	all  raw
 }
 
 // Shares of what comes that are answers, at least: of a service, and of a transfer of few flows,
@@ -32,7 +40,20 @@ const (
 
 // Sent is told how many packets the machine has sent in the last second. Where nobody says so,
 // nothing is judged by it.
-func (d *Detector) Sent(packets float64) { d.ways.told, d.ways.sent = true, packets }
+func (d *Detector) Sent(packets float64) {
+	w := &d.ways
+	w.told, w.sent, w.alone = true, packets, 0
+	if !d.alarm && !d.from.Before(d.strict) {
+		w.calm = [2]calm{w.calm[1], {packets, d.root.sum}}
+	}
+	for k := range kind.Num {
+		row, was := k.Row(), &w.calm[0]
+		if more := d.root.sum[row.All] - was.all[row.All]; !row.Answered ||
+			more > leftLeast && packets-was.sent < answers*more {
+			w.alone |= 1 << k
+		}
+	}
+}
 
 // Of what nobody answers less is too much. One reading may be of the time before it came.
 const (
