@@ -59,7 +59,7 @@ const labHosts = 16
 
 func labClient(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(2 + n)}) }
 
-// labPort is a port that a client sends from.
+// labPort draws the source port of a client.
 func labPort(r *rand.Rand) *uint16 { return new(uint16(32768 + r.IntN(28232))) }
 
 func some(r *rand.Rand, n int) []byte {

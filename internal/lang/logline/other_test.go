@@ -254,6 +254,16 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 	}
 }
 
+// isOfNoKind tells of each pattern of the library that reads the line.
+func isOfNoKind(t *testing.T, line string) {
+	t.Helper()
+	for _, k := range Library() {
+		if a, r := find(t, k.Name, line); r != Other {
+			t.Errorf("%s: %d %s of %q", k.Name, r, a, line)
+		}
+	}
+}
+
 // TestWhatIsRefusedForATimeIsNoRefusal: as greylists do.
 func TestWhatIsRefusedForATimeIsNoRefusal(t *testing.T) {
 	for _, line := range []string{
@@ -266,11 +276,7 @@ func TestWhatIsRefusedForATimeIsNoRefusal(t *testing.T) {
 		"2026-11-25 01:31:58 login authenticator failed for (x) [203.0.113.9]: 435 Unable to " +
 			"authenticate at present",
 	} {
-		for _, k := range Library() {
-			if a, r := find(t, k.Name, line); r != Other {
-				t.Errorf("%s: %d %s of %q", k.Name, r, a, line)
-			}
-		}
+		isOfNoKind(t, line)
 	}
 }
 
@@ -298,11 +304,7 @@ func TestWhatCouldNotBeAskedIsNoFailure(t *testing.T) {
 		"[2026-11-25 01:31:58] NOTICE[7] res_pjsip/pjsip_distributor.c: Request 'REGISTER' from " +
 			"'<sip:1@192.0.2.5>' failed for '203.0.113.9:5089' (callid: x) - Error to authenticate",
 	} {
-		for _, k := range Library() {
-			if a, r := find(t, k.Name, line); r != Other {
-				t.Errorf("%s: %d %s of %q", k.Name, r, a, line)
-			}
-		}
+		isOfNoKind(t, line)
 	}
 }
 
