@@ -377,14 +377,11 @@ func (m Match) Minus(o *Match) (out []Match, ok bool) {
 		case Fragment:
 			out = append(out, m.With(f, o.Fields[f].Not(Top[f])).Settle())
 		default:
-			if both.Never {
-				return append(out, m), true
-			}
-			if rest, ok := m.ButNot(&both); ok {
-				out = append(out, rest)
-			} else if !both.Equal(&m) {
+			rest, ok := m.without(&both)
+			if !ok {
 				return nil, false
 			}
+			out = append(out, rest...)
 		}
 		if m = both; m.Never {
 			break
@@ -395,17 +392,24 @@ func (m Match) Minus(o *Match) (out []Match, ok bool) {
 			break
 		}
 		both := m.And(&a)
-		if both.Never {
-			return append(out, m), true
-		}
-		if rest, ok := m.ButNot(&both); ok {
-			out = append(out, rest)
-		} else if !both.Equal(&m) {
+		rest, ok := m.without(&both)
+		if !ok {
 			return nil, false
 		}
-		m = both
+		out, m = append(out, rest...), both
 	}
 	return slices.DeleteFunc(out, func(m Match) bool { return m.Never }), true
+}
+
+// without are the packets of m that are none of part, which is m with one term more.
+func (m Match) without(part *Match) (out []Match, ok bool) {
+	if part.Never {
+		return []Match{m}, true
+	}
+	if rest, ok := m.ButNot(part); ok {
+		return []Match{rest}, true
+	}
+	return nil, part.Equal(&m)
 }
 
 // implies tells whether the addresses are of the families of e, all of them.
