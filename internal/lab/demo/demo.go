@@ -155,13 +155,14 @@ type act struct {
 	column  *column
 }
 
-// turns runs the acts by turns, a flood each, until each has found its rate. What disturbs the
-// machine for a while, and where the hypervisor puts the cores, then meets all of them.
+// turns runs the acts by turns, a flood each, until each has found its rate or the time for floods
+// is over. What disturbs the machine for a while, and where the hypervisor puts the cores, then
+// meets all of them.
 func (p *play) turns(ctx context.Context, acts []*act) error {
 	for _, a := range acts {
 		a.column = p.screen.act(a.title, newSearch(p.top()))
 	}
-	for len(acts) > 0 {
+	for over := time.Now().Add(p.pace.floods); len(acts) > 0 && time.Now().Before(over); {
 		var on []*act
 		for _, a := range acts {
 			more, err := p.turn(ctx, a)

@@ -47,7 +47,8 @@ func testOptions(out io.Writer) Options {
 		panic(err)
 	}
 	return Options{Self: []string{self, "role"}, Out: out, Rate: LowestRate,
-		pace: pace{100 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond}}
+		pace: pace{100 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+			time.Hour}}
 }
 
 // That the demo ran is all that its exit status says: on a busy machine it failed.

@@ -7,7 +7,7 @@ import "math"
 const (
 	LowestRate = 10e3 // packets a second
 	perOctave  = 8
-	firstStep  = 4 * perOctave  // 160,000 a second
+	firstStep  = 5 * perOctave  // 320,000 a second
 	lastStep   = 11 * perOctave // 20 million a second
 )
 

@@ -92,7 +92,7 @@ func TestSearchStaysBelowTheRateThatWasAskedFor(t *testing.T) {
 			t.Errorf("%.0f: held %d of %d", rate, s.held, top)
 		}
 	}
-	if r := rateOf(firstStep + perOctave); math.Abs(r-320e3) > 1 {
+	if r := rateOf(firstStep + perOctave); math.Abs(r-640e3) > 1 {
 		t.Errorf("an octave above the first: %.0f", r)
 	}
 }

@@ -37,9 +37,11 @@ type pace struct {
 	quiet  time.Duration // without a flood
 	settle time.Duration // of a flood, before requests count
 	count  time.Duration // in which they do
+	floods time.Duration // of all acts, after which none begins
 }
 
-var usualPace = pace{2 * time.Second, 150 * time.Millisecond, 750 * time.Millisecond}
+var usualPace = pace{2 * time.Second, 150 * time.Millisecond, 750 * time.Millisecond,
+	45 * time.Second}
 
 // outcomes are what became of requests. Its methods may be called from several goroutines.
 type outcomes struct {

@@ -98,8 +98,11 @@ func verdict(columns []*column) []string {
 			"Ratios of such a run say little; run the demo again.")
 	}
 	for _, c := range columns {
-		if c.missing != "" {
+		switch _, _, more := c.search.next(); {
+		case c.missing != "":
 			lines = append(lines, c.title+": "+c.missing)
+		case more:
+			lines = append(lines, c.title+": the time for floods was over before the search was.")
 		}
 	}
 	return lines
