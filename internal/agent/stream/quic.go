@@ -7,7 +7,6 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/binary"
-	"slices"
 	"strconv"
 )
 
@@ -39,8 +38,6 @@ const (
 	quicConnClose   = 0x1c
 	quicV2          = 0x6b3343cf // RFC 9369
 	quicMostPackets = 64         // of a datagram, which may be as short as a header each
-	quicMostPieces  = 128        // of a handshake
-	quicPieceBytes  = 64         // that a piece takes besides its own
 )
 
 // quicForm is what a version has of its own.
@@ -140,23 +137,16 @@ func (k *quicKeys) open(packet []byte, at int) []byte {
 	return frames
 }
 
-// quicPiece is a part of the handshake, where it is not in the order of its bytes.
-type quicPiece struct {
-	at   int
-	data []byte
-}
-
 // quicParser joins the ClientHello of what Initials carry. Its parts may be in any order, and in
 // several packets and datagrams.
 type quicParser struct {
 	version uint32
 	keys    *quicKeys
-	pieces  []quicPiece // in order, apart from each other or side by side
-	held    int         // bytes of pieces
+	pieces  pieces
 	read    *hello
 }
 
-func (p *quicParser) Held() int { return p.held + len(p.pieces)*quicPieceBytes }
+func (p *quicParser) Held() int { return p.pieces.bytes() }
 
 func (p *quicParser) End() bool { return false }
 
@@ -311,7 +301,7 @@ func (p *quicParser) frames(b []byte) Answer {
 		case quicCrypto:
 			at := c.varint()
 			data := c.take(c.varint())
-			if c.bad || !p.add(at, data) {
+			if c.bad || !p.pieces.add(at, data) {
 				return Unknown
 			}
 		case quicConnClose:
@@ -326,51 +316,15 @@ func (p *quicParser) frames(b []byte) Answer {
 	return More
 }
 
-// add keeps a part of the handshake, and says whether it agrees with what was there.
-func (p *quicParser) add(at int, data []byte) bool {
-	if at+len(data) > Limit {
-		return false
-	}
-	for i := 0; i < len(p.pieces) && len(data) > 0; i++ {
-		of := &p.pieces[i]
-		if end := of.at + len(of.data); at >= end {
-			continue
-		}
-		if at < of.at {
-			n := min(len(data), of.at-at)
-			p.pieces = slices.Insert(p.pieces, i, quicPiece{at, bytes.Clone(data[:n])})
-			p.held += n
-			at, data = at+n, data[n:]
-			continue
-		}
-		n := min(len(data), of.at+len(of.data)-at)
-		if !bytes.Equal(data[:n], of.data[at-of.at:at-of.at+n]) {
-			return false
-		}
-		at, data = at+n, data[n:]
-	}
-	if len(data) > 0 {
-		p.pieces = append(p.pieces, quicPiece{at, bytes.Clone(data)})
-		p.held += len(data)
-	}
-	return len(p.pieces) <= quicMostPieces
-}
-
 // hello reads the ClientHello once it is whole.
 func (p *quicParser) hello() Answer {
-	var got []byte
-	for _, of := range p.pieces {
-		if of.at != len(got) {
-			break
-		}
-		got = append(got, of.data...)
-	}
 	var ok bool
+	got := p.pieces.front()
 	switch n, a := helloBytes(got); {
 	case a != Done:
 		return a
 	default:
-		if p.read, ok = readHello(got[helloHeader:n]); !ok {
+		if p.read, ok = readHello(got[helloHeader:n], false); !ok {
 			return Unknown
 		}
 	}

@@ -283,15 +283,15 @@ func TestADatagramCostsWhatOneClientMayAsk(t *testing.T) {
 // TestPiecesOfAHelloAreFew: each byte by itself took 40 of memory, of which one was counted.
 func TestPiecesOfAHelloAreFew(t *testing.T) {
 	var frames []byte
-	for at := range quicMostPieces {
+	for at := range mostPieces {
 		frames = append(frames, cryptoFrame(2*at, []byte{clientHello})...)
 	}
 	p := &quicParser{}
 	if a := p.Feed(initial(t, 1, nil, nil, 0, frames)); a != More ||
-		p.Held() < 40*quicMostPieces {
+		p.Held() < 40*mostPieces {
 		t.Fatalf("answer %d, %d bytes are held", a, p.Held())
 	}
-	one := cryptoFrame(2*quicMostPieces, []byte{clientHello})
+	one := cryptoFrame(2*mostPieces, []byte{clientHello})
 	if a := p.Feed(initial(t, 1, nil, nil, 1, one)); a != Unknown {
 		t.Errorf("answer %d to one piece more", a)
 	}
@@ -302,6 +302,9 @@ func FuzzDatagrams(f *testing.F) {
 	hello := handshakeOf()
 	f.Add([]byte("12345678"), cryptoFrame(0, hello[:1000]), cryptoFrame(1000, hello[1000:]))
 	f.Add([]byte{}, testQuery(0), []byte{quicACKWithECN, 5, 0, 1, 2, 1, 1, 3, 4, 5})
+	d := dtlsHello("shop.example", "cookie", 7)
+	f.Add([]byte{}, dtlsFragment(clientHello, 0, d, 0, 20),
+		dtlsFragment(clientHello, 0, d, 10, len(d)))
 	f.Add([]byte{1}, cryptoFrame(3, []byte("ab")), cryptoFrame(1, []byte("xaby")))
 	f.Fuzz(func(t *testing.T, id, one, two []byte) {
 		id, one, two = id[:min(len(id), quicMostID)], one[:min(len(one), 4000)],
@@ -314,7 +317,7 @@ func FuzzDatagrams(f *testing.F) {
 				for _, d := range datagrams {
 					came += len(d)
 					a := p.Feed(d)
-					if p.Held() > came+(quicMostPieces+1)*quicPieceBytes {
+					if p.Held() > came+(mostPieces+1)*pieceBytes {
 						t.Fatalf("%s holds %d bytes of %d", k.Name, p.Held(), came)
 					}
 					if a == Unknown {

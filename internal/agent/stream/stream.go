@@ -55,7 +55,7 @@ type Parser interface {
 }
 
 // Kinds are the rows.
-var Kinds = []*Kind{&tls, &quic, &http, &ssh, &smtp, &dnsKind, &banner}
+var Kinds = []*Kind{&tls, &quic, &dtls, &http, &ssh, &smtp, &dnsKind, &banner}
 
 // Named returns the kind of a name; nil: there is none.
 func Named(name string) *Kind {

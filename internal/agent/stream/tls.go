@@ -27,6 +27,7 @@ const (
 	recordMost      = 1<<14 + 256 // section 5.2
 	clientHello     = 1
 	helloHeader     = 4
+	oldHeader       = 0x80 // of the first byte of a message of SSL 2, whose length is behind it
 
 	extServerName = 0
 	extGroups     = 10
@@ -34,6 +35,7 @@ const (
 	extAlgorithms = 13
 	extALPN       = 16
 	extVersions   = 43
+	extCookie     = 44
 )
 
 // tlsParser joins the handshake from records, which may be as short as a byte.
@@ -42,6 +44,7 @@ type tlsParser struct {
 	left  int    // bytes of the record that are to come
 	hello []byte
 	read  *hello
+	old   bool // the hello has the form of SSL 2
 }
 
 func (p *tlsParser) Held() int { return len(p.head) + len(p.hello) }
@@ -57,6 +60,11 @@ func (p *tlsParser) Record() map[string]any {
 }
 
 func (p *tlsParser) Feed(b []byte) Answer {
+	if p.old || len(p.head)+p.left+len(p.hello) == 0 && len(b) > 0 && b[0]&oldHeader != 0 {
+		p.old = true
+		p.hello = append(p.hello, b...)
+		return p.oldHello()
+	}
 	for len(b) > 0 {
 		if p.left == 0 {
 			p.head = append(p.head, b[0])
@@ -94,7 +102,40 @@ func (p *tlsParser) handshake() Answer {
 		return a
 	}
 	var ok bool
-	if p.read, ok = readHello(p.hello[helloHeader:n]); !ok {
+	if p.read, ok = readHello(p.hello[helloHeader:n], false); !ok {
+		return Unknown
+	}
+	return Done
+}
+
+// oldHello reads a ClientHello in the form of SSL 2 (RFC 5246, appendix E.2), once it is whole.
+// OpenSSL 3.0 takes it from clients of TLS, too, where its security level is 0; they name nobody.
+// Ciphers of SSL 2 alone have no number of two bytes, and are left out.
+func (p *tlsParser) oldHello() Answer {
+	const header, lengths = 2, 9 // bytes up to the message, and of it up to its lists
+	b := p.hello
+	if len(b) < header+1 {
+		return More
+	}
+	n := header + (int(b[0])&^oldHeader<<8 | int(b[1]))
+	switch {
+	case b[header] != clientHello || n < header+lengths:
+		return Unknown
+	case len(b) < n:
+		return More
+	}
+	c := &cutter{b: b[header+1 : n]}
+	p.read = &hello{version: uint16(c.two())}
+	ciphers, session, challenge := c.two(), c.two(), c.two()
+	for all := c.within(ciphers); len(all.b) > 0; {
+		if first, n := all.one(), uint16(all.two()); first == 0 && !all.bad {
+			p.read.ciphers = append(p.read.ciphers, n)
+		}
+	}
+	c.take(session)
+	c.take(challenge)
+	if major := p.read.version >> 8; c.bad || len(c.b) > 0 || ciphers == 0 || ciphers%3 != 0 ||
+		major != 3 && p.read.version != 2 {
 		return Unknown
 	}
 	return Done
@@ -122,6 +163,7 @@ func helloBytes(b []byte) (n int, a Answer) {
 // RFC 8701).
 type hello struct {
 	version    uint16 // that which the old field says
+	random     []byte
 	versions   []uint16
 	ciphers    []uint16
 	extensions []uint16
@@ -153,6 +195,8 @@ func (c *cutter) one() int { return int(c.take(1)[0]) }
 
 func (c *cutter) two() int { return int(binary.BigEndian.Uint16(c.take(2))) }
 
+func (c *cutter) three() int { return c.one()<<16 | c.two() }
+
 // within is a part that has its length in front of it.
 func (c *cutter) within(n int) *cutter {
 	out := c.take(n)
@@ -173,12 +217,16 @@ func (c *cutter) numbers() (out []uint16) {
 
 func greased(n uint16) bool { return n&0x0f0f == 0x0a0a && n>>8 == n&0xff }
 
-func readHello(b []byte) (*hello, bool) {
+// readHello reads what is behind the header of the message. That of DTLS has a cookie.
+func readHello(b []byte, cookie bool) (*hello, bool) {
 	c := &cutter{b: b}
 	h := &hello{version: uint16(c.two())}
 	const random = 32
-	c.take(random)
+	h.random = slices.Clone(c.take(random))
 	c.take(c.one()) // the session
+	if cookie {
+		c.take(c.one())
+	}
 	h.ciphers = c.within(c.two()).numbers()
 	c.take(c.one()) // compression
 	if c.bad {
@@ -234,7 +282,8 @@ func (h *hello) extension(kind uint16, c *cutter) {
 	}
 }
 
-// record has the members that EVE has of TLS and of QUIC; over is t for TCP, and q for QUIC.
+// record has the members that EVE has of TLS and of QUIC; over is t for TCP, q for QUIC, and d for
+// DTLS.
 func (h *hello) record(over byte) map[string]any {
 	text := h.ja3()
 	out := map[string]any{"ja4": h.ja4(over),
@@ -275,6 +324,9 @@ func (h *hello) ja4(over byte) string {
 	number := h.version
 	if len(h.versions) > 0 {
 		number = slices.Max(h.versions)
+		if over == 'd' { // numbers of DTLS count down
+			number = slices.Min(h.versions)
+		}
 	}
 	version, ok := ja4Versions[number]
 	if !ok {

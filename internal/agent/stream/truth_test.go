@@ -75,7 +75,8 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 		}
 		k := Key{Src: s.Src, Dst: s.Dst, Proto: s.Proto}
 		if s.Proto == UDP {
-			if s.Seq = first[k]; len(s.Data) > 0 && (s.Data[0]&0x80 != 0 || s.Dst.Port() == 53) {
+			if s.Seq = first[k]; len(s.Data) > 0 && (s.Data[0]&0x80 != 0 ||
+				s.Data[0] == recordHandshake || s.Dst.Port() == 53) {
 				first[k]++
 				s.At = rec.Time
 				table.Segment(&s)
@@ -232,7 +233,7 @@ func TestASecondExtensionOfAKindSaysNothing(t *testing.T) {
 	at := bytes.Index(body, []byte{0x1a, 0x1a}) - 2 // where their length is
 	twice := slices.Concat(body[:at], binary.BigEndian.AppendUint16(nil,
 		uint16(len(body)-at-2+len(name))), body[at+2:], name)
-	h, ok := readHello(twice)
+	h, ok := readHello(twice, false)
 	if !ok || h.sni != "shop.example" || !strings.HasPrefix(h.ja4('t'), "t13d0106h2_") {
 		t.Errorf("%v, %+v", ok, h)
 	}

@@ -86,8 +86,9 @@ func (r *resolver) sourceAdds(s *ast.Source, f eve.Field, out *policy.Source) {
 		r.c.Errorf(s.Set.Pos, "name a set of addresses.",
 			"set %q is of names, and a line gives an address", diag.Clip(s.Set.Text))
 	case names:
-		r.c.Errorf(s.Add.Pos, "fields with names are dns.rrname, tls.sni, quic.sni and "+
-			"http.hostname.", "%s is no name of the DNS, and the set is of names", f.Name)
+		r.c.Errorf(s.Add.Pos, "fields with names are dns.rrname, tls.sni, quic.sni, "+
+			"dtls.sni and http.hostname.", "%s is no name of the DNS, and the set is of names",
+			f.Name)
 	default:
 		hint := "fields with addresses are src_ip and dest_ip, among others."
 		switch {

@@ -78,7 +78,11 @@ func (r *resolver) checkFlows() {
 			continue
 		}
 		at := diag.Pos{Line: s.Pos.Line, Col: s.Pos.Col, EndCol: s.Pos.Col + 6}
-		r.c.Warnf(at, "add a `prove` for them, as in `levee profile show quic`, and a rule "+
+		as := "in `levee profile show quic`"
+		if s.Place.At == "dtls" {
+			as = "`levee help profiles` has it for DTLS"
+		}
+		r.c.Warnf(at, "add a `prove` for them, as "+as+", and a rule "+
 			"that asks for `proven flow`.", "nothing that this source reads ever counts: no flow "+
 			"to these ports is ever proven")
 	}
