@@ -3,7 +3,7 @@
 // The careful decoder. The generated program decodes the common packet itself (untagged, IPv4
 // without options or IPv6 without extension headers, not a fragment, TCP, UDP, ICMP) and calls
 // this one for all others and for whatever looks odd. It alone decides what is malformed; the
-// order of the checks is the one of docs/reference/language.md "Malformed".
+// order of the checks is the one of docs/reference/decoding.md "Malformed".
 #ifndef LEVEE_PARSE_H
 #define LEVEE_PARSE_H
 

@@ -16,6 +16,20 @@ var files embed.FS
 // parts are the folders of pages, in the order of look-ups by name.
 var parts = []string{"tutorial", "guides", "reference", "explanation"}
 
+// languagePages are the reference of the language, in the order of its first page.
+var languagePages = []string{"language", "matches", "sets", "limits", "connections", "proofs",
+	"sources", "decoding", "grammar"}
+
+// Language returns the reference of the language, its pages one behind the other.
+func Language() string {
+	var text strings.Builder
+	for _, name := range languagePages {
+		page, _ := Page(name) // a test holds that it is there
+		text.WriteString(page)
+	}
+	return text.String()
+}
+
 // Topics returns the names of the pages, by part and in order. A page whose name an earlier part
 // has too is named with its folder: reference/agent.
 func Topics() []string {

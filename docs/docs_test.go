@@ -30,6 +30,21 @@ func TestEachTopicIsAPageOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestTheLanguageHasAPageForEachSubject: each page of the reference is there, and the first one
+// names all others.
+func TestTheLanguageHasAPageForEachSubject(t *testing.T) {
+	first, _ := Page("language")
+	for _, name := range languagePages {
+		page, ok := Page(name)
+		if !ok || !strings.Contains(Language(), page) {
+			t.Errorf("there is no page %s, or Language lacks it", name)
+		}
+		if name != "language" && !strings.Contains(first, "| ["+name+"]("+name+".md) |") {
+			t.Errorf("the page language has no row for %s", name)
+		}
+	}
+}
+
 // TestTheFirstPolicyOfREADMELetsAnswersIn: without it DNS and apt stand still.
 func TestTheFirstPolicyOfREADMELetsAnswersIn(t *testing.T) {
 	text, err := os.ReadFile("../README.md")

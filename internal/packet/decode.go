@@ -9,7 +9,7 @@ import (
 // more than its index in policy.Malformed, and the same as in bpf/parse.h.
 type Malformed uint8
 
-// Reasons, in the order of docs/reference/language.md "Decoding".
+// Reasons, in the order of docs/reference/decoding.md "Decoding".
 const (
 	WellFormed Malformed = iota
 	TruncatedEthernet
@@ -106,7 +106,7 @@ func (p *Packet) HasPorts() bool {
 func (p *Packet) IsIP() bool { return p.Family != AnyFamily }
 
 // Decode reads frame, which starts with its Ethernet header and has no FCS, into p, as
-// docs/reference/language.md "Decoding" says. It allocates nothing and keeps no part of frame.
+// docs/reference/decoding.md "Decoding" says. It allocates nothing and keeps no part of frame.
 func Decode(frame []byte, p *Packet) { Ethernet.Decode(frame, p) }
 
 func (p *Packet) ethernet(frame []byte) Malformed {

@@ -12,7 +12,7 @@ import (
 )
 
 const queryLong = `Tell who gets to what a match is about: by rule the sources whose packets it
-decides, first those that pass. The match is in the words of rules ("levee help language"), with the
+decides, first those that pass. The match is in the words of rules ("levee help matches"), with the
 sets of the policy; "out" in front of it asks who sends what leaves.
 
 Without FILE the policy in force is asked, on --dev or on the one interface of this network

@@ -77,7 +77,7 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // fastPath decodes the common packets: untagged, IPv4 without options or IPv6 without extension
 // headers, not a fragment, and nothing odd about any length. All others go to "slow". A frame
 // that it accepts is accepted by the careful decoder with the same result; the comments name the
-// reason of docs/reference/language.md that each check rules out.
+// reason of docs/reference/decoding.md that each check rules out.
 func (c *compiler) fastPath() {
 	if c.Target.Hook == plan.Socket {
 		c.fastSocket()

@@ -19,7 +19,7 @@ const (
 )
 
 // formOfFlags returns that of a segment: a RST and a SYN-ACK answer, a SYN alone asks (see
-// "Answers" in docs/reference/language.md).
+// "Answers" in docs/reference/connections.md).
 func formOfFlags(flags uint8) form {
 	switch {
 	case flags&packet.RST != 0, flags&packet.SYN != 0 && flags&packet.ACK != 0:

@@ -1,8 +1,8 @@
 // Package price says what things cost a packet: the one cost model of planner and rule trees.
 //
 // In go counts of what a packet does, out come times on a machine. The figures were measured on a
-// core of an AMD EPYC guest (docs/explanation/benchmarks.md, "Estimates"). It must never read the
-// machine: how fast that is, is an input.
+// core of an AMD EPYC guest (docs/explanation/measured-tables.md, "Estimates"). It must never read
+// the machine: how fast that is, is an input.
 //
 // A packet costs least if it is like those before it: the CPU foresees every branch, and all that
 // it reads is in the first level of cache. Of packets in no order some surprise the CPU at each

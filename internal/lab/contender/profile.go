@@ -10,7 +10,7 @@ import (
 // has seen an answer to passes, and of all else so many packets a second, of one source or of many.
 // rate is written as in a policy, "20kpps". Lengths and first bytes are not asked for: floods that
 // are measured with it have those of clients. A meter by source is left out for the reason that
-// docs/explanation/benchmarks.md gives under "A service under floods".
+// docs/explanation/measured-floods.md gives under "A service under floods".
 func NFTProfile(port uint16, rate string) Defence {
 	n, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSuffix(rate, "pps"), "k"), 10, 32)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // that the kernel has: what can be dropped without state goes at the first hook, SYNs are answered
 // by synproxy, and conntrack knows the rest. Rates without a key, where levee's are by source: with
 // sources that come once, a hash by source is work that drops nothing
-// (docs/explanation/benchmarks.md, "A service under floods"). A flow table is for what is
+// (docs/explanation/measured-floods.md, "A service under floods"). A flow table is for what is
 // forwarded.
 
 // NFTStateful is nftables with synproxy and conntrack.

@@ -9,7 +9,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// Entry is what a set held when it was saved.
+// Entry is an element that a set held when it was saved.
 type Entry struct {
 	Text  string
 	Lease int64 // seconds; below 0 for the set's own, 0 for ever
@@ -58,7 +58,7 @@ func EntriesComment(set string, in []Entry) (lines []string) {
 
 // DynamicOf is match.DynamicText for a set of services or endpoints.
 func DynamicOf(what string, most uint64, lease int64) string {
-	const limit = 8_388_608 // docs/reference/language.md "Dynamic sets"
+	const limit = 8_388_608 // docs/reference/sets.md "Dynamic sets"
 	return "dynamic(of " + what + ", " + match.DynamicText(min(most, limit),
 		lease)[len("dynamic("):]
 }

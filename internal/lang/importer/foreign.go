@@ -25,7 +25,7 @@ const (
 	ofPF = "give the rules that it has loaded: pfctl -sr to `levee import pf`; the addresses of " +
 		"its tables are in pfctl -t NAME -T show"
 	ofFrames = "no import reads rules for frames of a bridge: write them for the port " +
-		"(interface eth0) with `ether`, `vlan`, `arp`: levee help language"
+		"(interface eth0) with `ether`, `vlan`, `arp`: levee help matches"
 )
 
 // tools are in an order: whose files look like those of others stand first.

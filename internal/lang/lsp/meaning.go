@@ -15,7 +15,6 @@ func meaning(w string) string { return meanings()[w] }
 // meanings are the rows of the reference's tables, by the words of their first cells. Rows about
 // the same word stand below one another.
 var meanings = sync.OnceValue(func() map[string]string {
-	page, _ := docs.Page("language")
 	all := map[string]string{}
 	known := map[string]bool{}
 	for _, w := range syntax.Words() {
@@ -23,7 +22,7 @@ var meanings = sync.OnceValue(func() map[string]string {
 	}
 	codes := regexp.MustCompile("`([^`]+)`")
 	links := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-	for line := range strings.Lines(page) {
+	for line := range strings.Lines(docs.Language()) {
 		cells := strings.Split(strings.ReplaceAll(strings.TrimSpace(line), `\|`, "\x00"), "|")
 		if len(cells) < 4 {
 			continue

@@ -14,13 +14,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"levee/docs"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 	"levee/internal/packet"
 )
 
-// TestGrammarOfDocsIsTheParsers holds docs/reference/language.md "Grammar" against the parser, both
+// TestGrammarOfDocsIsTheParsers holds docs/reference/grammar.md "Grammar" against the parser, both
 // ways. The parser reads what the grammar makes, and the grammar makes what is a policy. In between
 // lie texts that have the form of a policy and no meaning.
 func TestGrammarOfDocsIsTheParsers(t *testing.T) {
@@ -51,7 +52,7 @@ func TestGrammarOfDocsIsTheParsers(t *testing.T) {
 
 // TestGrammarOfDocsListsAllKeywords compares the list of words that no set may have as its name.
 func TestGrammarOfDocsListsAllKeywords(t *testing.T) {
-	page := read(t, "../../../docs/reference/language.md")
+	page := docs.Language()
 	_, list, _ := strings.Cut(page, "is none of these words:")
 	list, _, _ = strings.Cut(list, "\n\n")
 	listed := map[string]bool{}
@@ -221,11 +222,11 @@ type node struct {
 
 func readGrammar(t *testing.T) *grammar {
 	t.Helper()
-	page := read(t, "../../../docs/reference/language.md")
+	page := read(t, "../../../docs/reference/grammar.md")
 	_, text, _ := strings.Cut(page, "```ebnf\n")
 	text, _, ok := strings.Cut(text, "```")
 	if !ok {
-		t.Fatal("docs/reference/language.md has no grammar")
+		t.Fatal("docs/reference/grammar.md has no grammar")
 	}
 	g := &grammar{rules: map[string]node{}}
 	var name, body string
@@ -234,7 +235,7 @@ func readGrammar(t *testing.T) *grammar {
 			p := &ebnf{ebnfToken.FindAllString(body, -1)}
 			g.rules[name] = p.choice()
 			if len(p.toks) > 0 {
-				t.Fatalf("docs/reference/language.md: %s: %q is left over", name, p.toks)
+				t.Fatalf("docs/reference/grammar.md: %s: %q is left over", name, p.toks)
 			}
 		}
 	}

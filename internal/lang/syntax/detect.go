@@ -7,7 +7,7 @@ import (
 
 const detectForm = `write: detect "floods" enforce.`
 
-// detectModes are what a detector may do.
+// detectModes are the words for how far a detector goes.
 const detectModes = "observe propose enforce"
 
 // detectStmt parses what begins with `detect`.

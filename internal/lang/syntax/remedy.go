@@ -53,5 +53,5 @@ func termRemedy(word string) (msg string, r foreign.Remedy) {
 		return "", foreign.Meant(m)
 	}
 	return "", foreign.Advice("terms are from, to, port, a protocol such as tcp, icmp type, len, " +
-		"...; `levee help language` lists all.")
+		"...; `levee help matches` lists all.")
 }

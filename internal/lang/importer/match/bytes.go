@@ -14,7 +14,7 @@ type BytesAt struct {
 	Value, Mask []byte
 }
 
-// Bounds of a term on bytes of the payload: docs/reference/language.md "Payload".
+// Bounds of a term on bytes of the payload: docs/reference/matches.md "Payload".
 const (
 	maxBytes     = 16
 	maxBytesFrom = 1472 // the last of them

@@ -49,7 +49,7 @@ func (m Match) WithDyn(dir string, s *DynamicSet) Match {
 	return m.Settle()
 }
 
-// Field is a numeric field of a packet, as docs/reference/language.md "Matches" has it.
+// Field is a numeric field of a packet, as docs/reference/matches.md "Matches" has it.
 type Field uint8
 
 const (

@@ -59,7 +59,7 @@ func UniqueName(text string, used map[string]bool) string {
 // DynamicText returns a set that is filled at run time: of at most so many entries, with a lease in
 // seconds, or none below 1.
 func DynamicText(most uint64, lease int64) string {
-	const limit = 16_777_216 // docs/reference/language.md "Sets"
+	const limit = 16_777_216 // docs/reference/sets.md "Sets"
 	most = min(max(most, 1), limit)
 	if lease < 1 || lease > 520*7*86400 {
 		return fmt.Sprintf("dynamic(max %d)", most)

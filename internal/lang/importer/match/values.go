@@ -16,7 +16,7 @@ func Quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// ProtoNames are the names that the language has for protocols (docs/reference/language.md,
+// ProtoNames are the names that the language has for protocols (docs/reference/matches.md,
 // "Matches").
 var ProtoNames = map[uint8]string{
 	1: "icmp", 2: "igmp", 4: "ipip", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp",
