@@ -33,41 +33,22 @@ func (d *Detector) judge(now time.Time) (out []Alarm) {
 // too much, others are only what is too much otherwise. So many packets of connections excuse SYNs,
 // at most.
 func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out []Alarm) {
-	// Of a place without a history nobody knows how much of flows that go on is usual.
-	whole := now.Before(d.strict) && (n == d.root || !n.prof.empty())
-	sum := n.sum
-	sum[kind.CountTCP] = min(sum[kind.CountTCP], excuses)
-	have := sum.kinds(d.usual)
-	if whole {
-		have = sum.all(d.usual)
-	}
-	var usual, had rates
-	var kinds Kinds
-	known, times := false, 1.0
+	j := judged{d: d, n: n, now: now, times: 1, sum: n.sum}
 	if now.Before(d.strict) {
-		times = strict
+		j.times = strict
+		// Of a place without a history nobody knows how much of flows that go on is usual.
+		j.whole = n == d.root || !n.prof.empty()
 	}
+	j.sum[kind.CountTCP] = min(j.sum[kind.CountTCP], excuses)
+	have := j.sum.kinds(d.usual)
+	if j.whole {
+		have = j.sum.all(d.usual)
+	}
+	var kinds Kinds
 	for k, rate := range have {
 		of := kind.Kind(k)
-		limit := d.fixedOf(of)
-		whole := whole
-		if !d.fixed() && kind.Rows[k].Floor > 0 {
-			if !whole && (n == d.root || !n.prof.empty()) &&
-				(n.fat(of) || n == d.root && d.oneWayFor(of, now)) {
-				rate, whole = sum.of(of, true), true
-			}
-			if least := d.least(of, now, times); rate > soon*least {
-				if !known {
-					usual, known = n.prof.usual(now), true
-					had = d.had(n, usual)
-				}
-				limit = n.limit(of, least, times, &usual, &had, whole)
-			}
-		}
-		if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
-			rate = max(rate, n.steady(of, limit, d.usual))
-		}
-		if limit == 0 || rate-sum.chance(of, whole) <= limit || d.mute(n, of, now) {
+		rate, limit, whole := j.limit(of, rate)
+		if limit == 0 || rate-j.sum.chance(of, whole) <= limit || d.mute(n, of, now) {
 			n.since[k] = time.Time{}
 			continue
 		}
@@ -75,15 +56,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 			n.since[k] = n.began(now, of, rate, whole)
 		}
 		kinds |= 1 << of
-		a := Alarm{Share: n.share(of, &had, now, whole),
-			Kind: of, Rate: rate, Threshold: limit, Usual: usual.usually(of, whole),
-			UsualAll: had.usually(of, true), Own: sum[kind.Rows[k].All],
-			Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[k],
-			Learned: !d.fixed(), Unknown: !d.fixed() && usual == rates{}}
-		a.Answered = a.UsualAll > usual.usually(of, true)
-		if d.opens(of, now) && d.begin.odd.Has(of) {
-			a.Unknown, a.Usual = true, 0
-		}
+		a := j.alarm(of, rate, limit, whole)
 		if len(out) > 0 && rate/limit <= out[0].Rate/max(1, out[0].Threshold) {
 			out = append(out, a)
 		} else {
@@ -95,25 +68,10 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	}
 	out = slices.DeleteFunc(out, func(a Alarm) bool {
 		return a.Kind != out[0].Kind && (d.fixed() ||
-			a.Rate <= n.limit(a.Kind, d.floor(a.Kind, now), 1, &usual, &had, whole))
+			a.Rate <= n.limit(a.Kind, d.floor(a.Kind, now), 1, &j.usual, &j.had, j.whole))
 	})
-	all := 0.0
-	for k, rate := range sum.all(d.usual) {
-		if of := kind.Kind(k); !d.fixed() && kind.Rows[k].Floor > 0 &&
-			rate > n.limit(of, strict*d.floor(of, now), strict, &usual, &had, true) {
-			kinds |= 1 << of
-		}
-		if kinds.Has(kind.Kind(k)) && kind.Kind(k) != kind.Bits {
-			all += rate
-		}
-	}
-	others := 0.0
-	for _, a := range out[1:] {
-		others += a.Own
-	}
-	out[0].Own = max(0, all-others)
+	j.together(out, kinds)
 	for i := range out {
-		out[i].Kinds, out[i].All = kinds, all
 		if w.source() {
 			out[i].From = w.prefix()
 		} else {
@@ -121,6 +79,82 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		}
 	}
 	return out
+}
+
+// judged is a node at the moment in which its rates are judged.
+type judged struct {
+	d     *Detector
+	n     *node
+	now   time.Time
+	times float64 // of what is too much at other times
+	whole bool    // packets of flows that go on count
+	sum   raw     // that of the node, with fewer packets of connections
+	// What is usual, and what the place has besides a flood. Both are known once a kind may be too
+	// much.
+	usual, had rates
+	known      bool
+}
+
+// limit returns the rate above which a kind is too much, 0 where none is, and the rate to compare
+// with it, which counts flows that go on if whole.
+func (j *judged) limit(of kind.Kind, rate float64) (compared, limit float64, whole bool) {
+	d, n := j.d, j.n
+	limit, whole = d.fixedOf(of), j.whole
+	if !d.fixed() && kind.Rows[of].Floor > 0 {
+		if !whole && (n == d.root || !n.prof.empty()) &&
+			(n.fat(of) || n == d.root && d.oneWayFor(of, j.now)) {
+			rate, whole = j.sum.of(of, true), true
+		}
+		if least := d.least(of, j.now, j.times); rate > soon*least {
+			if !j.known {
+				j.usual, j.known = n.prof.usual(j.now), true
+				j.had = d.had(n, j.usual)
+			}
+			limit = n.limit(of, least, j.times, &j.usual, &j.had, whole)
+		}
+	}
+	if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
+		rate = max(rate, n.steady(of, limit, d.usual))
+	}
+	return rate, limit, whole
+}
+
+func (j *judged) alarm(of kind.Kind, rate, limit float64, whole bool) Alarm {
+	d, n := j.d, j.n
+	a := Alarm{Share: n.share(of, &j.had, j.now, whole),
+		Kind: of, Rate: rate, Threshold: limit, Usual: j.usual.usually(of, whole),
+		UsualAll: j.had.usually(of, true), Own: j.sum[kind.Rows[of].All],
+		Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[of],
+		Learned: !d.fixed(), Unknown: !d.fixed() && j.usual == rates{}}
+	a.Answered = a.UsualAll > j.usual.usually(of, true)
+	if d.opens(of, j.now) && d.begin.odd.Has(of) {
+		a.Unknown, a.Usual = true, 0
+	}
+	return a
+}
+
+// together tells each alarm of all kinds that are too much, and the first which packets are of its
+// kind alone.
+func (j *judged) together(alarms []Alarm, kinds Kinds) {
+	d, all := j.d, 0.0
+	for k, rate := range j.sum.all(d.usual) {
+		of := kind.Kind(k)
+		if !d.fixed() && kind.Rows[of].Floor > 0 &&
+			rate > j.n.limit(of, strict*d.floor(of, j.now), strict, &j.usual, &j.had, true) {
+			kinds |= 1 << of
+		}
+		if kinds.Has(of) && of != kind.Bits {
+			all += rate
+		}
+	}
+	others := 0.0
+	for _, a := range alarms[1:] {
+		others += a.Own
+	}
+	alarms[0].Own = max(0, all-others)
+	for i := range alarms {
+		alarms[i].Kinds, alarms[i].All = kinds, all
+	}
 }
 
 // had is what a place has besides a flood: what is usual, or what came before the alarm where the

@@ -296,12 +296,8 @@ func lease(b *assembler.Builder, state asm.Register) {
 func tcp(b *assembler.Builder, put, yes, no, absent string) {
 	isSYN, isOpen, isAnswered, isOlder := b.Fresh("syn"), b.Fresh("open"), b.Fresh("answered"),
 		b.Fresh("older")
-	number, opens, resets := b.Fresh("number"), b.Fresh("opens"), b.Fresh("resets")
-	closes, note := b.Fresh("closes"), b.Fresh("note")
-	flags := func(of int32, op asm.JumpOp, these int32, to string) { // R2 is used
-		b.Emit(asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, of), op.Imm(asm.R2, these, to))
-	}
-	flags(packet.SYN|packet.ACK, asm.JEq, packet.SYN, isSYN)
+	closes := b.Fresh("closes")
+	flags(b, packet.SYN|packet.ACK, asm.JEq, packet.SYN, isSYN)
 	b.Emit(
 		asm.JEq.Imm(asm.R1, int32(open), isOpen),
 		asm.JEq.Imm(asm.R1, int32(answered), isAnswered),
@@ -311,7 +307,7 @@ func tcp(b *assembler.Builder, put, yes, no, absent string) {
 		asm.JNE.Imm(asm.R1, int32(opening), no),
 	)
 	// The other side may have an older connection, which it speaks of (RFC 5961, section 4).
-	flags(packet.SYN|packet.ACK|packet.RST, asm.JNE, packet.SYN|packet.ACK, yes)
+	flags(b, packet.SYN|packet.ACK|packet.RST, asm.JNE, packet.SYN|packet.ACK, yes)
 	b.Emit(
 		asm.Mov.Imm(asm.R3, int32(open)),
 		asm.Ja.Label(put),
@@ -323,7 +319,8 @@ func tcp(b *assembler.Builder, put, yes, no, absent string) {
 	)
 
 	b.Label(isOlder)
-	flags(packet.RST, asm.JNE, 0, yes) // who has forgotten it acknowledges nothing
+	flags(b, packet.RST, asm.JNE, 0, yes) // who has forgotten it acknowledges nothing
+	number := b.Fresh("number")
 	b.Emit(
 		asm.Mov.Imm(asm.R4, 1), // what left may be a probe, of the number before
 		asm.Ja.Label(number),
@@ -331,7 +328,24 @@ func tcp(b *assembler.Builder, put, yes, no, absent string) {
 	b.Label(isAnswered)
 	b.Emit(asm.Mov.Imm(asm.R4, 0))
 	b.Label(number)
-	flags(packet.ACK, asm.JEq, 0, no)
+	proves(b, put, yes, no, absent)
+	b.Label(closes)
+	b.Emit(asm.Mov.Imm(asm.R3, int32(closing)), asm.Ja.Label(put))
+
+	b.Label(isOpen)
+	goesOn(b, yes, closes)
+}
+
+// flags goes to a label where some flags of the segment, which are in R7, compare so with others.
+// R2 is used.
+func flags(b *assembler.Builder, of int32, op asm.JumpOp, these int32, to string) {
+	b.Emit(asm.Mov.Reg(asm.R2, asm.R7), asm.And.Imm(asm.R2, of), op.Imm(asm.R2, these, to))
+}
+
+// proves opens a connection where a segment acknowledges what has left, less R4 at its beginning.
+// It falls through with a connection that both sides have closed.
+func proves(b *assembler.Builder, put, yes, no, absent string) {
+	flags(b, packet.ACK, asm.JEq, 0, no)
 	b.Emit(
 		asm.LoadMem(asm.R1, asm.R9, ofProof, asm.Word),
 		asm.Mov.Reg(asm.R3, asm.R8),
@@ -344,26 +358,27 @@ func tcp(b *assembler.Builder, put, yes, no, absent string) {
 		// It may have been proven before the policy was in force.
 		asm.JGT.Reg(asm.R3, asm.R2, absent),
 	)
-	b.Label(opens)
-	flags(packet.RST, asm.JNE, 0, yes)
+	flags(b, packet.RST, asm.JNE, 0, yes)
 	b.Emit(
 		asm.Mov.Reg(asm.R3, asm.R0),
 		asm.And.Imm(asm.R3, finOut),
 		asm.Or.Imm(asm.R3, int32(open)),
 	)
-	flags(packet.FIN, asm.JEq, 0, put)
+	flags(b, packet.FIN, asm.JEq, 0, put)
 	b.Emit(
 		asm.Or.Imm(asm.R3, finIn),
 		asm.Mov.Reg(asm.R1, asm.R3),
 		asm.And.Imm(asm.R1, finOut),
 		asm.JEq.Imm(asm.R1, 0, put),
 	)
-	b.Label(closes)
-	b.Emit(asm.Mov.Imm(asm.R3, int32(closing)), asm.Ja.Label(put))
+}
 
-	b.Label(isOpen)
-	flags(packet.RST, asm.JNE, 0, resets)
-	flags(packet.FIN, asm.JEq, 0, yes)
+// goesOn notes a FIN or a RST of an open connection, and goes to yes, or to closes where the other
+// side has sent its FIN before.
+func goesOn(b *assembler.Builder, yes, closes string) {
+	resets, note := b.Fresh("resets"), b.Fresh("note")
+	flags(b, packet.RST, asm.JNE, 0, resets)
+	flags(b, packet.FIN, asm.JEq, 0, yes)
 	b.Emit(
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.And.Imm(asm.R1, finOut),

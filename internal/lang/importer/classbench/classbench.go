@@ -34,89 +34,106 @@ func Import(r io.Reader, w io.Writer, opts importer.Options) (importer.Report, e
 	if name == "" {
 		name = "input"
 	}
-	var (
-		body    bytes.Buffer
-		rep     importer.Report
-		filters int             // read, each with a label
-		notes   []importer.Note // about single lines
-		flags   bool            // there is a flags column
-		ports   bool            // a filter has ports
-		four    bool            // a filter is of IPv4
-		six     bool            // one is of IPv6
-		errs    = importer.Errors{Name: name}
-	)
-	err := importer.EachLine(r, importer.MaxLine, func(n int, line string, long bool) error {
-		if n == 1 {
-			line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
-		}
-		if text := strings.TrimSpace(line); !long && (text == "" || text[0] == '#') {
-			return nil
-		}
-		if filters+len(errs.Lines)+errs.More == importer.MaxRules {
-			errs.Add(n, fmt.Sprintf("more than %d filters", importer.MaxRules))
-			return importer.ErrStop
-		}
-		if long {
-			errs.Add(n, fmt.Sprintf("longer than %d bytes: not a filter", importer.MaxLine))
-			return nil
-		}
-		f, err := parseFilter(line)
-		if err != nil {
-			errs.Add(n, err.Error())
-			return nil
-		}
-		for _, text := range f.notes() {
-			notes = append(notes, importer.Note{Line: n,
-				Text: fmt.Sprintf("r%d: %s", filters, text)})
-		}
-		flags = flags || f.flags
-		six = six || f.six()
-		four = four || !f.six()
-		ports = ports || f.hasPorts()
-		if f.impossible() {
-			body.WriteString("# no packet can match: ")
-		} else {
-			rep.Rules++
-		}
-		body.WriteString(opts.Action.Of(filters))
-		f.writeMatch(&body)
-		fmt.Fprintf(&body, " as \"r%d\"\n", filters)
-		filters++
-		return nil
-	})
-	if err := errs.EndOf(err); err != nil {
+	s := set{action: opts.Action, errs: importer.Errors{Name: name}}
+	err := importer.EachLine(r, importer.MaxLine, s.line)
+	if err := s.errs.EndOf(err); err != nil {
 		return importer.Report{}, err
 	}
-	if len(errs.Lines) > 0 {
-		return importer.Report{}, &errs
+	if len(s.errs.Lines) > 0 {
+		return importer.Report{}, &s.errs
 	}
-	if filters == 0 {
+	if s.filters == 0 {
 		return importer.Report{},
 			fmt.Errorf("%s holds no filters: a ClassBench line is @SRC/LEN DST/LEN "+
 				"LO : HI LO : HI PROTO/MASK", name)
 	}
-	if flags {
-		rep.Notes = append(rep.Notes, importer.Note{Line: 0,
-			Text: "the flags column is ignored, as all users of these sets do"})
-	}
-	if ports {
-		rep.Notes = append(rep.Notes, importer.Note{Line: 0,
-			Text: "a non-first fragment has no ports: rules with ports do not match it"})
-	}
-	rep.Notes = append(rep.Notes, notes...)
-	families := "IPv4"
-	switch {
-	case four && six:
-		families = "IPv4 and IPv6"
-	case six:
-		families = "IPv6"
-	}
+	rep := s.report()
 	_, err = fmt.Fprintf(w, "# Imported from the ClassBench filter set %s: %d rules, "+
-		"%s.\n\n%sdefault pass\n", name, rep.Rules, families, body.Bytes())
+		"%s.\n\n%sdefault pass\n", name, rep.Rules, s.families(), s.body.Bytes())
 	if err != nil {
 		return importer.Report{}, fmt.Errorf("writing the policy: %w", err)
 	}
 	return rep, nil
+}
+
+// set is a filter set that is read, line by line.
+type set struct {
+	action  importer.Action
+	errs    importer.Errors
+	body    bytes.Buffer    // the rules
+	filters int             // read, each with a label
+	rules   int             // those that packets can match
+	notes   []importer.Note // about single lines
+	flags   bool            // there is a flags column
+	ports   bool            // a filter has ports
+	four    bool            // a filter is of IPv4
+	six     bool            // one is of IPv6
+}
+
+// line reads one, which is cut off where it is too long.
+func (s *set) line(n int, line string, long bool) error {
+	if n == 1 {
+		line = strings.TrimPrefix(line, "\ufeff") // a byte order mark
+	}
+	if text := strings.TrimSpace(line); !long && (text == "" || text[0] == '#') {
+		return nil
+	}
+	if s.filters+len(s.errs.Lines)+s.errs.More == importer.MaxRules {
+		s.errs.Add(n, fmt.Sprintf("more than %d filters", importer.MaxRules))
+		return importer.ErrStop
+	}
+	if long {
+		s.errs.Add(n, fmt.Sprintf("longer than %d bytes: not a filter", importer.MaxLine))
+		return nil
+	}
+	f, err := parseFilter(line)
+	if err != nil {
+		s.errs.Add(n, err.Error())
+		return nil
+	}
+	for _, text := range f.notes() {
+		s.notes = append(s.notes, importer.Note{Line: n,
+			Text: fmt.Sprintf("r%d: %s", s.filters, text)})
+	}
+	s.flags = s.flags || f.flags
+	s.six = s.six || f.six()
+	s.four = s.four || !f.six()
+	s.ports = s.ports || f.hasPorts()
+	if f.impossible() {
+		s.body.WriteString("# no packet can match: ")
+	} else {
+		s.rules++
+	}
+	s.body.WriteString(s.action.Of(s.filters))
+	f.writeMatch(&s.body)
+	fmt.Fprintf(&s.body, " as \"r%d\"\n", s.filters)
+	s.filters++
+	return nil
+}
+
+// report has the notes about the whole set in front.
+func (s *set) report() importer.Report {
+	rep := importer.Report{Rules: s.rules}
+	if s.flags {
+		rep.Notes = append(rep.Notes, importer.Note{
+			Text: "the flags column is ignored, as all users of these sets do"})
+	}
+	if s.ports {
+		rep.Notes = append(rep.Notes, importer.Note{
+			Text: "a non-first fragment has no ports: rules with ports do not match it"})
+	}
+	rep.Notes = append(rep.Notes, s.notes...)
+	return rep
+}
+
+func (s *set) families() string {
+	switch {
+	case s.four && s.six:
+		return "IPv4 and IPv6"
+	case s.six:
+		return "IPv6"
+	}
+	return "IPv4"
 }
 
 // filter is one line of a set.

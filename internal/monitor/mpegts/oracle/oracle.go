@@ -481,65 +481,26 @@ func decode(b []byte) (key mpegts.Flow, payload []byte, p part) {
 		}
 		*id, kind, b = binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:]), b[4:]
 	}
-	var src, dst netip.Addr
-	offset, more := 0, false
+	var ip ipHeader
+	ok := false
 	switch kind {
 	case 0x0800:
-		if len(b) < 20 {
-			return key, nil, none
-		}
-		header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
-		if b[0]>>4 != 4 || header < 20 || total < header || total > len(b) || b[9] != 17 {
-			return key, nil, none
-		}
-		flags := binary.BigEndian.Uint16(b[6:])
-		offset, more = int(flags&0x1fff), flags&0x2000 != 0
-		src, dst = netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:]))
-		b = b[header:total]
+		ip, ok = decodeIPv4(b)
 	case 0x86dd:
-		if len(b) < 40 || b[0]>>4 != 6 {
-			return key, nil, none
-		}
-		src, dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
-		next, length := b[6], int(binary.BigEndian.Uint16(b[4:]))
-		if length > len(b)-40 {
-			return key, nil, none
-		}
-		b = b[40 : 40+length]
-		for range 4 {
-			if next != 0 && next != 43 && next != 44 && next != 60 || offset > 0 {
-				break
-			}
-			if len(b) < 8 {
-				return key, nil, none
-			}
-			bytes := 8
-			if next == 44 {
-				f := binary.BigEndian.Uint16(b[2:])
-				offset, more = int(f>>3), f&1 != 0
-			} else {
-				bytes += 8 * int(b[1])
-			}
-			if len(b) < bytes {
-				return key, nil, none
-			}
-			next, b = b[0], b[bytes:]
-		}
-		if next != 17 {
-			return key, nil, none
-		}
-	default:
-		return key, nil, none
+		ip, ok = decodeIPv6(b)
 	}
-	if offset > 0 {
+	switch {
+	case !ok:
+		return key, nil, none
+	case ip.offset > 0:
 		return key, nil, later
-	}
-	if len(b) < 8 {
+	case len(ip.payload) < 8:
 		return key, nil, none
 	}
-	key.Src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(b))
-	key.Dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(b[2:]))
-	if more {
+	b = ip.payload
+	key.Src = netip.AddrPortFrom(ip.src, binary.BigEndian.Uint16(b))
+	key.Dst = netip.AddrPortFrom(ip.dst, binary.BigEndian.Uint16(b[2:]))
+	if ip.more {
 		return key, b[8:], first
 	}
 	length := int(binary.BigEndian.Uint16(b[4:]))
@@ -547,4 +508,59 @@ func decode(b []byte) (key mpegts.Flow, payload []byte, p part) {
 		return key, nil, none
 	}
 	return key, b[8:length], whole
+}
+
+// ipHeader is that of a packet that carries UDP, or a fragment of it.
+type ipHeader struct {
+	src, dst netip.Addr
+	offset   int  // of a fragment, in units of 8 bytes
+	more     bool // fragments follow
+	payload  []byte
+}
+
+func decodeIPv4(b []byte) (h ipHeader, ok bool) {
+	if len(b) < 20 {
+		return h, false
+	}
+	bytes, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if b[0]>>4 != 4 || bytes < 20 || total < bytes || total > len(b) || b[9] != 17 {
+		return h, false
+	}
+	flags := binary.BigEndian.Uint16(b[6:])
+	return ipHeader{netip.AddrFrom4([4]byte(b[12:])), netip.AddrFrom4([4]byte(b[16:])),
+		int(flags & 0x1fff), flags&0x2000 != 0, b[bytes:total]}, true
+}
+
+// decodeIPv6 looks through up to four extension headers.
+func decodeIPv6(b []byte) (h ipHeader, ok bool) {
+	if len(b) < 40 || b[0]>>4 != 6 {
+		return h, false
+	}
+	h.src, h.dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
+	next, length := b[6], int(binary.BigEndian.Uint16(b[4:]))
+	if length > len(b)-40 {
+		return h, false
+	}
+	b = b[40 : 40+length]
+	for range 4 {
+		if next != 0 && next != 43 && next != 44 && next != 60 || h.offset > 0 {
+			break
+		}
+		if len(b) < 8 {
+			return h, false
+		}
+		bytes := 8
+		if next == 44 {
+			f := binary.BigEndian.Uint16(b[2:])
+			h.offset, h.more = int(f>>3), f&1 != 0
+		} else {
+			bytes += 8 * int(b[1])
+		}
+		if len(b) < bytes {
+			return h, false
+		}
+		next, b = b[0], b[bytes:]
+	}
+	h.payload = b
+	return h, next == 17
 }
