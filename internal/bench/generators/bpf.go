@@ -1,3 +1,3 @@
 package generators
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package generators -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" receiver ../../../bpf/receiver.bpf.c
+//go:generate ../../../bpf/compile receiver ../../../bpf/receiver.bpf.c

@@ -1,3 +1,3 @@
 package hash
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package hash -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" hash ../../../bpf/hash.bpf.c
+//go:generate ../../../bpf/compile hash ../../../bpf/hash.bpf.c

@@ -20,10 +20,10 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type capture_event -type capture_cpu hook ../../../bpf/capture.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type watch_event -type watch_slot -type watch_cpu teller ../../../bpf/watch.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type sample_event -type sample_kind sampler ../../../bpf/sample.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package capture -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flows_event -type flows_key -type flows_flow -type flows_cpu -type flows_counts reader ../../../bpf/flows.bpf.c
+//go:generate ../../../bpf/compile -type capture_event -type capture_cpu hook ../../../bpf/capture.bpf.c
+//go:generate ../../../bpf/compile -type watch_event -type watch_slot -type watch_cpu teller ../../../bpf/watch.bpf.c
+//go:generate ../../../bpf/compile -type sample_event -type sample_kind sampler ../../../bpf/sample.bpf.c
+//go:generate ../../../bpf/compile -type flows_event -type flows_key -type flows_flow -type flows_cpu -type flows_counts reader ../../../bpf/flows.bpf.c
 
 // Looks is how many bytes of a packet a filter sees.
 const Looks = len(hookCaptureCpu{}.Packet)

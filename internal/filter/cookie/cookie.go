@@ -34,11 +34,11 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type cookie_head -type meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
+//go:generate ../../../bpf/compile -type cookie_head -type meter -type cookie_source -type cookie_memory -type cookie_own -type cookie_work -type cookie_result answer ../../../bpf/cookie.bpf.c
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" truncate ../../../bpf/truncate.bpf.c
+//go:generate ../../../bpf/compile truncate ../../../bpf/truncate.bpf.c
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package cookie -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" challenge ../../../bpf/challenge.bpf.c
+//go:generate ../../../bpf/compile challenge ../../../bpf/challenge.bpf.c
 
 // Names of the maps with the memory, and with what each CPU works on, in the specs of programs.
 const (
@@ -209,7 +209,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the proven sources of a memory.
 type Stats struct {
 	Sources int    `json:"proven"`  // that have proven themselves
 	Places  int    `json:"room"`    // in all

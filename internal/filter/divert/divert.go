@@ -23,7 +23,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package divert -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type divert_head -type divert_memory -type divert_result -type divert_socket socket ../../../bpf/divert.bpf.c
+//go:generate ../../../bpf/compile -type divert_head -type divert_memory -type divert_result -type divert_socket socket ../../../bpf/divert.bpf.c
 
 // Names of the maps and the program, in the specs of programs.
 const (
@@ -144,7 +144,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the diversions of a memory.
 type Stats struct {
 	Noted  int `json:"noted"` // that are taken
 	Places int `json:"room"`  // in all

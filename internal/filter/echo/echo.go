@@ -26,7 +26,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package echo -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type echo_head -type echo_memory -type echo_tally -type echo_count -type echo_form -type echo_forms -type echo_made learn ../../../bpf/echo.bpf.c
+//go:generate ../../../bpf/compile -type echo_head -type echo_memory -type echo_tally -type echo_count -type echo_form -type echo_forms -type echo_made learn ../../../bpf/echo.bpf.c
 
 // Names of the maps and the program, in the specs of programs.
 const (

@@ -26,10 +26,10 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" quote ../../../bpf/quote.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" strange ../../../bpf/strange.bpf.c
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package flow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" answers ../../../bpf/answers.bpf.c
+//go:generate ../../../bpf/compile -type flow_head -type flow -type flow_state track ../../../bpf/track.bpf.c
+//go:generate ../../../bpf/compile quote ../../../bpf/quote.bpf.c
+//go:generate ../../../bpf/compile strange ../../../bpf/strange.bpf.c
+//go:generate ../../../bpf/compile answers ../../../bpf/answers.bpf.c
 
 // Names of the map and the program at egress, in the specs of programs.
 const (
@@ -54,8 +54,8 @@ const (
 )
 
 // Leases are how long each state lasts without a packet that renews it, at least: they are renewed
-// once a second at most, and so a second longer. docs/reference/language.md "Connections" has their
-// sources.
+// once a second at most, and so a second longer. docs/reference/connections.md "Connections" has
+// their sources.
 var Leases = map[uint32]time.Duration{
 	uint32(opening): 4 * time.Minute, uint32(answered): 4 * time.Minute,
 	uint32(open): 2*time.Hour + 4*time.Minute, uint32(closing): 4 * time.Minute,
@@ -150,7 +150,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the connections of a memory.
 type Stats struct {
 	Live    int    `json:"live"`    // whose lease has not ended
 	Open    int    `json:"open"`    // TCP connections among them whose handshake is proven

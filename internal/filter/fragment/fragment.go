@@ -25,7 +25,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package fragment -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type fragment_head -type fragment_datagram -type fragment_memory -type fragment_result -type fragment_state -type frag judge ../../../bpf/fragment.bpf.c
+//go:generate ../../../bpf/compile -type fragment_head -type fragment_datagram -type fragment_memory -type fragment_result -type fragment_state -type frag judge ../../../bpf/fragment.bpf.c
 
 // Map is the memory, in the specs of programs.
 const Map = "fragments"
@@ -142,7 +142,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the datagrams of a memory.
 type Stats struct {
 	Datagrams int    `json:"datagrams"` // of which fragments may follow
 	Places    int    `json:"room"`      // in all

@@ -24,7 +24,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package greylist -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type greylist_head -type greylist_count -type greylist_result -type meter again ../../../bpf/greylist.bpf.c
+//go:generate ../../../bpf/compile -type greylist_head -type greylist_count -type greylist_result -type meter again ../../../bpf/greylist.bpf.c
 
 // Map is the name of the map with the memory, in the specs of programs.
 const Map = "greylist"
@@ -147,7 +147,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the clients of a memory.
 type Stats struct {
 	Clients int    `json:"clients"` // that have come within a minute
 	Again   int    `json:"again"`   // of them, that have come again

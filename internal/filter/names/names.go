@@ -24,7 +24,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package names -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type dns_facts -type name_work read ../../../bpf/dns.bpf.c
+//go:generate ../../../bpf/compile -type dns_facts -type name_work read ../../../bpf/dns.bpf.c
 
 // Label is the function. It is given the context, the offset of the UDP header, the bytes of the
 // packet from that offset, and the number of suffixes whose digests are wanted. It returns facts in

@@ -16,7 +16,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package route -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type route_ways route ../../../bpf/route.bpf.c
+//go:generate ../../../bpf/compile -type route_ways route ../../../bpf/route.bpf.c
 
 // Map is the map with the interfaces that packets come up to, of Bytes.
 const (

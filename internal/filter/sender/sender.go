@@ -18,7 +18,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package sender -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type sender_memory -type sender_layout -type sender_names -type sender_name who ../../../bpf/sender.bpf.c
+//go:generate ../../../bpf/compile -type sender_memory -type sender_layout -type sender_names -type sender_name who ../../../bpf/sender.bpf.c
 
 // Map is the map with what the policy names and what is known of sockets, of Bytes. WorkMap is the
 // name of the map with each CPU's scratch memory.

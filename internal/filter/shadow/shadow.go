@@ -23,7 +23,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package shadow -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type shadow_cell -type shadow_sample -type shadow_cpu -type shadow_verdict note ../../../bpf/shadow.bpf.c
+//go:generate ../../../bpf/compile -type shadow_cell -type shadow_sample -type shadow_cpu -type shadow_verdict note ../../../bpf/shadow.bpf.c
 
 // Names of maps in the specs of programs: the memory, and the counters of the program that judges.
 const (

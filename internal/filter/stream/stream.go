@@ -23,7 +23,7 @@ import (
 	"levee/internal/packet"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package stream -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type stream_head -type stream_memory -type stream_place -type stream_ports -type stream_answer begin ../../../bpf/stream.bpf.c
+//go:generate ../../../bpf/compile -type stream_head -type stream_memory -type stream_place -type stream_ports -type stream_answer begin ../../../bpf/stream.bpf.c
 
 // Names of the maps and the program, in the specs of programs.
 const (
@@ -195,7 +195,7 @@ func SetClock(memory []byte, jiffies uint64) {
 	binary.NativeEndian.PutUint64(memory[atClock:], jiffies)
 }
 
-// Stats are what a memory tells.
+// Stats counts the streams of a memory.
 type Stats struct {
 	Flows    int    `json:"streams"`  // whose handshake was seen
 	Searches int    `json:"searches"` // of them that have begun

@@ -15,7 +15,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package tunnel -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type tunnel_kind -type tunnel_result within ../../../bpf/tunnel.bpf.c
+//go:generate ../../../bpf/compile -type tunnel_kind -type tunnel_result within ../../../bpf/tunnel.bpf.c
 
 // Label is the function. It is given memory for a decoded packet, the context, a place and a kind:
 // the place is the offset of the tunnel's header in the frame, plus 1<<16 for each byte from there,

@@ -1,5 +1,5 @@
 package gen
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package gen -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" live ../../../bpf/gen.bpf.c
+//go:generate ../../../bpf/compile live ../../../bpf/gen.bpf.c
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package gen -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" taken ../../../bpf/taken.bpf.c
+//go:generate ../../../bpf/compile taken ../../../bpf/taken.bpf.c

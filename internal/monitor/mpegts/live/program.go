@@ -17,7 +17,7 @@ import (
 	"levee/internal/monitor/mpegts"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package live -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Werror -I/usr/include/x86_64-linux-gnu" -type mpegts_key -type mpegts_group -type mpegts_pids -type mpegts_flow -type mpegts_totals follow ../../../../bpf/mpegts.bpf.c
+//go:generate ../../../../bpf/compile -type mpegts_key -type mpegts_group -type mpegts_pids -type mpegts_flow -type mpegts_totals follow ../../../../bpf/mpegts.bpf.c
 
 // Options say what is followed, and how.
 type Options struct {
