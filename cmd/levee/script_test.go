@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -167,29 +168,39 @@ func leveeWithRights() {
 		}
 	}
 	if os.Getenv(rightsEnv) != "" && os.Getuid() == 0 {
-		fmt.Fprintln(os.Stderr, "give up rights:", giveUpRights())
-		os.Exit(1)
+		if err := giveUpRights(); err != nil {
+			fail(fmt.Errorf("give up rights: %w", err))
+		}
 	}
 	main()
 }
 
-// giveUpRights runs this command again with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN alone. It
-// returns only with an error.
+// giveUpRights leaves this process, and those that it starts, CAP_BPF, CAP_PERFMON and
+// CAP_NET_ADMIN alone.
 func giveUpRights() error {
-	runtime.LockOSThread()
-	keep := []uintptr{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_NET_ADMIN}
-	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
-		if slices.Contains(keep, c) {
-			continue
-		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-			return err
+	var keep uint64
+	for _, c := range []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_NET_ADMIN} {
+		keep |= 1 << c
+	}
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+		if keep>>c&1 == 0 {
+			if _, _, err := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c,
+				0); err != 0 {
+				return err
+			}
 		}
 	}
-	if err := os.Unsetenv(rightsEnv); err != nil {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	for i := range sets {
+		sets[i].Effective = uint32(keep >> (32 * i))
+		sets[i].Permitted = sets[i].Effective
+	}
+	if _, _, err := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)),
+		uintptr(unsafe.Pointer(&sets)), 0); err != 0 {
 		return err
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	return os.Unsetenv(rightsEnv)
 }
 
 // setupScript lets an unprivileged user reach the binary and the files of the story: both

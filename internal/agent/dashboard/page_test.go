@@ -123,7 +123,7 @@ func TestLook(t *testing.T) {
 		shot(t, b, c.name, c.whole)
 		webtest.Eval[bool](t, b, `document.querySelector('[data-key^="made "]').open = true`)
 		waits(t, b, `/From Germany/.test(document.querySelector('[data-key^="made "]').textContent)`)
-		axeIn(t, b)(c.name)
+		axeIn(t, b)(c.name, "")
 		fine(t, b)
 	}
 }
@@ -133,7 +133,7 @@ func TestThePage(t *testing.T) {
 	t.Run("a phone with hostile names", func(t *testing.T) { fits(t, d) })
 	b := d.open(t, d.window(1440, 900, "light"), "")
 	fine(t, b)
-	t.Run("axe finds nothing in the page as it comes", func(t *testing.T) { axeIn(t, b)("") })
+	t.Run("axe finds nothing in the page as it comes", func(t *testing.T) { axeIn(t, b)("", "") })
 	t.Run("it is there within a second with a year of data", func(t *testing.T) { loads(t, d, b) })
 	t.Run("100,000 points move at 30 frames a second", func(t *testing.T) { moves(t, d, b) })
 	t.Run("a point that is read stays while time goes on", func(t *testing.T) { stays(t, d, b) })
@@ -185,6 +185,7 @@ func waits(t testing.TB, b *webtest.Browser, js string) {
 }
 
 func loads(t *testing.T, d *demo, b *webtest.Browser) {
+	const limit = 1000.0
 	var took []float64
 	for range 3 {
 		b.Run(t, chromedp.Navigate(d.url+"?by=rule&span=31536000"),
@@ -195,23 +196,26 @@ func loads(t *testing.T, d *demo, b *webtest.Browser) {
 		if n < 9 {
 			t.Errorf("%d series are in the legend", n)
 		}
+		if !*strict && took[len(took)-1] < 10*limit {
+			break
+		}
 	}
 	slices.Sort(took)
 	t.Logf("the page with a year of data was there after %.0f ms", took)
-	if limit := 1000.0; *strict && took[1] > limit || took[0] > 10*limit {
+	if *strict && took[1] > limit || took[0] > 10*limit {
 		t.Errorf("it took %.0f ms", took)
 	}
 }
 
-// moves drags the chart for three seconds with a new place for each frame.
-const moving = `(async () => {
+// moving drags the chart with a new place for each frame, for three seconds or so many frames.
+const moving = `(async (frames) => {
 const plot = document.getElementById('plot'), box = plot.querySelector('.u-over').getBoundingClientRect();
 const event = (type, x) => plot.dispatchEvent(new PointerEvent(type, {pointerId: 7, pointerType: 'touch', bubbles: true, button: 0, clientX: x, clientY: box.top + 50}));
 const frame = () => new Promise((done) => requestAnimationFrame(done));
 event('pointerdown', box.left + box.width / 2);
 const begun = performance.now(), gaps = [];
 let last = begun, n = 0;
-while (performance.now() - begun < 3000) {
+while (performance.now() - begun < 3000 && n < frames) {
   event('pointermove', box.left + box.width * (0.5 + 0.2 * Math.sin(n++ / 15)));
   await frame();
   const now = performance.now();
@@ -221,7 +225,7 @@ while (performance.now() - begun < 3000) {
 event('pointercancel', box.left + box.width / 2);
 gaps.sort((a, b) => a - b);
 return [n / ((last - begun) / 1000), gaps[Math.floor(gaps.length * 0.95)]];
-})()`
+})`
 
 func moves(t *testing.T, d *demo, b *webtest.Browser) {
 	to := d.now.Add(-100 * 24 * time.Hour).Unix()
@@ -230,7 +234,11 @@ func moves(t *testing.T, d *demo, b *webtest.Browser) {
 		chromedp.WaitReady(chromedp.CSS(ready)))
 	seen := webtest.Eval[int](t, b, `import('./traffic.js').then((m) => { const a = m.current(),
 [from, to] = m.view(); return Math.round((to - from) / a.step) * a.series.length; })`)
-	got := webtest.Eval[[]float64](t, b, moving)
+	frames := 10
+	if *strict {
+		frames = 1000
+	}
+	got := webtest.Eval[[]float64](t, b, fmt.Sprintf("%s(%d)", moving, frames))
 	t.Logf("%d points that are seen moved at %.1f frames a second, 95 of 100 within %.0f ms", seen,
 		got[0], got[1])
 	if seen < 100_000 {
@@ -368,7 +376,8 @@ func axes(t *testing.T, b *webtest.Browser) {
 			if dialog != "" {
 				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').showModal(); true`)
 			}
-			axe(theme + " " + dialog)
+			// The page behind a dialog was looked at without one.
+			axe(theme+" "+dialog, dialog)
 			if dialog != "" {
 				webtest.Eval[bool](t, b, `document.getElementById('`+dialog+`').close(); true`)
 			}
@@ -376,16 +385,21 @@ func axes(t *testing.T, b *webtest.Browser) {
 	}
 }
 
-// axeIn brings axe into a page. What it gives runs it, and tells what it finds.
-func axeIn(t *testing.T, b *webtest.Browser) (run func(what string)) {
+// axeIn brings axe into a page. What it gives runs it on the whole, or within an element, and tells
+// what it finds.
+func axeIn(t *testing.T, b *webtest.Browser) (run func(what, within string)) {
 	script, err := os.ReadFile("../../../web/axe/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
 	webtest.Eval[bool](t, b, string(script)+"; true")
-	return func(what string) {
+	return func(what, within string) {
 		t.Helper()
-		for _, v := range webtest.Eval[[]string](t, b, `axe.run(document, {resultTypes:
+		place := "document"
+		if within != "" {
+			place = fmt.Sprintf("document.getElementById(%q)", within)
+		}
+		for _, v := range webtest.Eval[[]string](t, b, `axe.run(`+place+`, {resultTypes:
 ['violations']}).then((r) => r.violations.map((v) => v.id + ': ' + v.help + ': ' +
 v.nodes.slice(0, 5).map((n) => n.target.join(' ') + ' ' + n.failureSummary).join('; ')))`) {
 			t.Errorf("%s: %s", what, v)
