@@ -48,7 +48,7 @@ func endings(of map[ledger.Entry]time.Time) []ending {
 	return out
 }
 
-// given is what became of a claim.
+// given counts the entries of a claim by what happened to them.
 type given struct{ added, removed, kept, refused int }
 
 // endSlack is by how much the end of a lease may differ without being written anew.
@@ -158,7 +158,7 @@ func (a *Agent) givePiece(ctx context.Context, c *piece) (out given, err error) 
 	return out, nil
 }
 
-// changes are what a piece asks of ledger and kernel.
+// changes lists the leases and entries that a piece of a claim changes.
 type changes struct {
 	now    time.Time
 	ends   map[ledger.Entry]time.Time // of leases that end sooner; now: at once
@@ -253,7 +253,7 @@ func (to *changes) add(c *piece, p ledger.Entry, until time.Time, old leased) bo
 	return true
 }
 
-// leased is what the ledger has of an entry.
+// leased says who leases an entry, and until when.
 type leased struct {
 	known bool      // somebody leases it
 	had   bool      // the origin does

@@ -142,7 +142,7 @@ type AddInput struct {
 	}
 }
 
-// Added is what was leased.
+// Added is the answer to a request that leases entries.
 type Added struct {
 	Leased int    `json:"leased" doc:"Entries, those that were leased before among them."`
 	Origin string `json:"origin" doc:"Whose leases they are: of the token, or command."`

@@ -453,7 +453,7 @@ type AcceptInput struct {
 	}
 }
 
-// Accepted is what became of a change that was accepted.
+// Accepted counts the entries of a change to a list that somebody has accepted.
 type Accepted struct {
 	Source  string `json:"source"`
 	Added   int    `json:"added"`

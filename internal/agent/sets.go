@@ -74,7 +74,7 @@ type RemoveQuery struct {
 	Entry []string `query:"entry,explode" required:"true" minItems:"1" maxItems:"100" doc:"What to take out."`
 }
 
-// Removed is what was taken out of a set.
+// Removed is the answer to a request that takes entries out of a set.
 type Removed struct {
 	Deleted   int `json:"deleted" doc:"Entries that the kernel held, without those that a withdrawal ended."`
 	Withdrawn int `json:"withdrawn" doc:"Leases, of all origins."`

@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/dnsname"
 )
 
-// Status is what an agent tells of itself.
+// Status is the agent's report on its sources, its lists and its work.
 type Status struct {
 	Since    time.Time      `json:"since"`
 	Enforced float64        `json:"enforced_percent"` // of the entries, at the last comparison; 0 before

@@ -26,7 +26,7 @@ func (f Format) ContentType() string {
 	return "application/openmetrics-text; version=1.0.0; charset=utf-8"
 }
 
-// Type is what may happen to a value.
+// Type is the type of a metric.
 type Type uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 var names = [...][2]string{Gauge: {"gauge", "gauge"}, Counter: {"counter", "counter"},
 	Info: {"info", "gauge"}}
 
-// suffixes are what the samples of a type have behind the name of their family.
+// suffixes are those of the samples of a type.
 var suffixes = [...]string{Gauge: "", Counter: "_total", Info: "_info"}
 
 // Family is a metric with its samples. The name ends in the unit, if there is one.

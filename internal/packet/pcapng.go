@@ -26,7 +26,7 @@ const (
 	maxInterfaces = 4096
 )
 
-// captureInterface is what a record needs of its interface.
+// captureInterface holds the parameters by which records of an interface are read.
 type captureInterface struct {
 	link    uint16
 	snaplen uint32

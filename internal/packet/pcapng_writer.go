@@ -34,7 +34,7 @@ type NGPacket struct {
 	Judged *NGJudged
 }
 
-// NGJudged is what decided a packet.
+// NGJudged says which rule decided a packet.
 type NGJudged struct {
 	Comment string
 	ID      uint64

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contact is what a whole connection to a port that accepts showed.
+// contact is the result of a whole connection to a port that accepts.
 type contact struct {
 	state  contactState
 	banner string // the first bytes of what the service says

@@ -143,7 +143,7 @@ func (k Key) mark(ip []byte, p *packet.Packet) uint64 {
 	return k.hash(words...)
 }
 
-// answer is what came back for a probe.
+// answer is a packet that came back for a probe.
 type answer struct {
 	kind answerKind
 	// of an error of ICMP: its type, code, and who sent it

@@ -16,7 +16,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// Report is what a run found.
+// Report is the result of a run.
 type Report struct {
 	Seconds       float64        `json:"seconds"`
 	Sent          int            `json:"sent"`  // packets, also those of challenges
@@ -31,7 +31,7 @@ type Report struct {
 	Notes []string `json:"notes"`
 }
 
-// PrefixReport is what became of a prefix.
+// PrefixReport is the result for one prefix.
 type PrefixReport struct {
 	Prefix      string   `json:"prefix"`
 	Owner       string   `json:"owner"`
@@ -72,7 +72,7 @@ func (s Share) String() string {
 	return fmt.Sprintf("%.2g %% (%d of %d)", 100*float64(s.Lost)/float64(s.Of), s.Lost, s.Of)
 }
 
-// State is what a service is.
+// State says whether a service is open.
 type State string
 
 // States.

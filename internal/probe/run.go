@@ -30,7 +30,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// Options are what Run is asked for.
+// Options are the parameters of Run.
 type Options struct {
 	Owned    *Owned
 	Services []Service // in order
@@ -90,7 +90,7 @@ type eyeKey struct{ command, dev string }
 
 func keyOf(p *Prefix) eyeKey { return eyeKey{fmt.Sprintf("%q", p.Witness), p.Dev} }
 
-// result is what is known of a probe.
+// result is the state of one probe.
 type result struct {
 	sent, seen uint8 // tries, by bit
 	kind       answerKind

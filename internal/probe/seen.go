@@ -218,7 +218,7 @@ func readInForce(f *witness.InForce) (*policy.Policy, error) {
 	return p, nil
 }
 
-// decider is what decided a packet, in words.
+// decider names the rule that decided a packet, in words.
 func (e *eye) decider(w *witness.Packet) string {
 	slots := e.policy.Slots()
 	i := slices.IndexFunc(slots, func(s policy.Slot) bool { return s.ID == w.Slot })

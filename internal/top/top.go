@@ -20,7 +20,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Snapshot is what was counted until a moment.
+// Snapshot holds the counters of a moment.
 type Snapshot struct {
 	At         time.Time
 	Interfaces []Interface
@@ -34,7 +34,7 @@ type Interface struct {
 	Rules  []Rule   // in the order in which packets meet them
 }
 
-// Memory is what one thing remembers: connections, a set, a limit.
+// Memory says how full a memory is: connections, a set, a limit.
 type Memory struct {
 	Name, Text string
 	Live       uint64 // entries, whose course is drawn
@@ -68,7 +68,7 @@ func (o order) String() string {
 	return [...]string{"packets a second", "packets", "place in the policy"}[o]
 }
 
-// history is what a rule has counted a second, the newest last.
+// history holds the rates of a rule, the newest last.
 type history struct {
 	packets uint64
 	rates   []float64

@@ -93,7 +93,7 @@ func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON, forc
 // engines are asked for containers.
 var engines = []string{"podman", "docker"}
 
-// container is what an engine tells of one, in its own words.
+// container is a container as an engine describes it.
 type container struct {
 	ID    string `json:"Id"`
 	Name  string

@@ -33,7 +33,7 @@ What is in force, and what rules count, "levee status" shows. "levee explain", "
 const wrapExample = `  sudo levee wrap unit nginx.service nginx.levee
   sudo levee status`
 
-// env is what the commands work with.
+// env holds the streams and options of the commands.
 type env struct {
 	*cli.Env
 	units    units

@@ -10,7 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Role is what a caller may do. A role covers those before it.
+// Role says which routes a caller may use. A role covers those before it.
 type Role uint8
 
 const (

@@ -173,7 +173,7 @@ func (w *Watch) group(s *mpegts.Stream) netip.AddrPort {
 	return g
 }
 
-// state is what came to a destination, from whomever.
+// state adds up what arrived at a destination from all its sources.
 type state struct {
 	signal  bool
 	missing uint64 // since the look before

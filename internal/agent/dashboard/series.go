@@ -41,7 +41,7 @@ func (q *seriesQuery) query(now time.Time) history.Query {
 	return out
 }
 
-// Head is what an answer says of its points.
+// Head describes the points of an answer.
 type Head struct {
 	From   int64    `json:"from"` // Unix seconds at which point 0 begins
 	Step   int64    `json:"step"` // seconds of a point

@@ -14,7 +14,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// answer is what came of an effect that takes longer.
+// answer is the result of an effect that runs beside the loop.
 type answer struct {
 	event episode.Event
 	rules []episode.Live // in force, where that has changed

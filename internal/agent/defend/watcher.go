@@ -460,7 +460,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 	return nil
 }
 
-// inForce is what is in force on an interface at this moment.
+// inForce returns the policy that is in force on an interface at this moment.
 func inForce(ctx context.Context, all *inforce.Watcher, dev string) (inforce.State, error) {
 	s, there, err := all.On(ctx, dev, 0)
 	if err == nil && !there {

@@ -20,7 +20,7 @@ type Baseline struct {
 	Networks []Network `json:"places"`
 }
 
-// Learned is what is usual.
+// Learned holds the usual rates of one place.
 type Learned struct {
 	Day  []rates   `json:"day"`
 	Week []rates   `json:"week,omitempty"`

@@ -22,7 +22,7 @@ type Options struct {
 	Ask  func()
 }
 
-// Alarm is what is too much, at a moment.
+// Alarm says that a place gets too much of a kind of packets, at a moment.
 type Alarm struct {
 	Kind kind.Kind
 	// To is where it goes, From the network that it comes from; neither is valid for everything

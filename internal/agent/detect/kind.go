@@ -110,7 +110,7 @@ func (r *raw) of(k kind.Kind, whole bool) float64 {
 	return r[k.Row().Counter]
 }
 
-// usually is what is usual of a kind; whole, of all its packets.
+// usually returns the usual rate of a kind; whole, of all its packets.
 func (r *rates) usually(k kind.Kind, whole bool) float64 {
 	if row := k.Row(); whole && row.All != row.Counter {
 		return float64(r[rateAll+int(row.All-kind.CountAllUDP)])

@@ -55,7 +55,7 @@ type Alarm struct {
 // Few is that a search has too few packets to begin.
 type Few struct{}
 
-// Found is what came of a search.
+// Found is the result of a search for rules.
 type Found struct {
 	Rules   []incident.Rule
 	Kinds   map[string]string `json:",omitempty"` // of floods beside it that rules are of, by label
@@ -68,7 +68,7 @@ type Found struct {
 	Took    time.Duration `json:",omitempty"`
 }
 
-// Applied is what came of a change in the kernel.
+// Applied is the result of a change in the kernel.
 type Applied struct {
 	// Other says that another policy has come into force, which is read before the next change.
 	Other bool            `json:",omitempty"`
@@ -97,7 +97,7 @@ type Lost struct {
 	Texts string `json:",omitempty"`
 }
 
-// Renewed is what came of renewing them.
+// Renewed is the result of renewing the leases of live rules.
 type Renewed struct {
 	Lost bool
 	Err  string

@@ -25,7 +25,7 @@ const (
 // ErrMalformed is a record that is no JSON object.
 var ErrMalformed = errors.New("no JSON object")
 
-// Result is what a record means to a source.
+// Result says whether a record is an event of a source.
 type Result uint8
 
 const (

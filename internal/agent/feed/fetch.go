@@ -38,7 +38,7 @@ type State struct {
 	Size     int64     `json:"size,omitempty"`
 }
 
-// Result is what a fetch has brought.
+// Result is the answer to a fetch.
 type Result struct {
 	List      *List // nil where the list is as State says
 	State     State

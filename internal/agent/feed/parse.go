@@ -22,7 +22,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// List is what a feed has said.
+// List holds the entries of a feed.
 type List struct {
 	Prefixes []netip.Prefix  // sorted, each once
 	Names    []string        // of a list of names, as sets list them: sorted, each once

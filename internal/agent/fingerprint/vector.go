@@ -129,7 +129,7 @@ func (c counts) or(share float64, deviations bool) any {
 	return "random"
 }
 
-// collected is what is kept of a vector.
+// collected counts the packets of one vector, and keeps their sources.
 type collected struct {
 	packets, bytes uint64
 	first, last    time.Time

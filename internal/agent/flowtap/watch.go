@@ -17,7 +17,7 @@ import (
 	"levee/internal/usage"
 )
 
-// Watching is what somebody wants to see of flows.
+// Watching selects flows to print, and the form in which they are printed.
 type Watching struct {
 	Dev   string
 	Kind  string

@@ -64,7 +64,7 @@ type Follower struct {
 	Missing   error    // why there is no file at the path, as of the last Poll
 }
 
-// position is what Position writes.
+// position is the JSON that Position writes.
 type position struct {
 	Files []savedFile `json:"files"`
 	Known []savedFile `json:"known"`

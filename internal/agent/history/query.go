@@ -96,7 +96,7 @@ func (s *Store) Query(q Query) (*Answer, error) {
 	return g.answer()
 }
 
-// source is what of a tier a query reads.
+// source lists the segments of a tier that a query reads.
 type source struct {
 	segs []segment
 	step int64

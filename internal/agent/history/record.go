@@ -73,7 +73,7 @@ type value struct {
 	peakPackets, peakBytes uint64
 }
 
-// head is what a point says of itself.
+// head is the header of a point.
 type head struct {
 	at       int64  // Unix time of its beginning
 	observed uint64 // seconds of it

@@ -43,7 +43,7 @@ type Series struct {
 	Line    int
 }
 
-// Amount is what a series counted in a while.
+// Amount is a series with its counts over a span of time.
 type Amount struct {
 	Series
 	Packets, Bytes uint64

@@ -38,7 +38,7 @@ const (
 // syncEvery is after how many seconds all is written through to the disk: what a power cut loses.
 const syncEvery = 60
 
-// held is what a series counted in a point.
+// held is a series with its counts in one point.
 type held struct {
 	Series
 	value

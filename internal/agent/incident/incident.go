@@ -75,7 +75,7 @@ type Rate struct {
 	Bits    float64 `json:"bits_per_second"`
 }
 
-// Seen is what was too much.
+// Seen describes the traffic that was too much.
 type Seen struct {
 	Kind        string  `json:"kind"`
 	Words       string  `json:"words,omitempty"`       // packets of the kind, in words

@@ -65,7 +65,7 @@ func (w *Watcher) Counted(ctx context.Context) ([]inspect.Attachment, error) {
 	return w.counted.ask(ctx, 0, count)
 }
 
-// shared is what one has seen for all who ask.
+// shared keeps the result of one look at the machine for all who ask.
 type shared[T any] struct {
 	mu   sync.Mutex
 	all  []T

@@ -62,7 +62,7 @@ const (
 	NumCounters
 )
 
-// Row is what is true of a kind.
+// Row describes a kind of flood.
 type Row struct {
 	Name   string // in files and in the API
 	Phrase string // in a sentence

@@ -22,7 +22,7 @@ import (
 // maxAddresses is how many addresses of a family a name may have; the others are left out.
 const maxAddresses = 32
 
-// Answer is what a name has.
+// Answer lists the addresses of a name.
 type Answer struct {
 	Addresses []netip.Addr  // sorted; none: of this family, or there is no such name
 	TTL       time.Duration // 0: nobody said one, as for a name in /etc/hosts

@@ -26,7 +26,7 @@ const (
 // backoff is how long is waited before each further attempt.
 var backoff = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 
-// Status is what became of a target's messages since the agent began.
+// Status counts the messages to a target since the agent began.
 type Status struct {
 	Name   string   `json:"name"`
 	Way    string   `json:"way"`

@@ -21,7 +21,7 @@ var Ways = []*way.Way{
 	&matrix.Way,
 }
 
-// Message is what a target is told.
+// Message is one message to a target.
 type Message = way.Message
 
 // NewTest returns a message that tests a target.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Kind is what a part is.
+// Kind says what sort of work a part of the agent does.
 type Kind string
 
 // Kinds of parts, in the order in which they are listed.
@@ -63,7 +63,7 @@ const (
 	differsEvery = time.Minute
 )
 
-// Status is what is known of a part.
+// Status describes one part: its kind, its name, and whether it works.
 type Status struct {
 	Kind  Kind      `json:"kind" enum:"detector,live rules,source,list,notification,api,policy,transport stream,arrival,set,keep,file,help" doc:"What it is."`
 	Name  string    `json:"name" doc:"Its name in the policy, or the file or address that it is about."`
@@ -104,7 +104,7 @@ func (s *Status) Sentence() string {
 	return s.Title() + " does not work: " + s.Error + "; to do: " + s.Do
 }
 
-// Change is what has become of a part.
+// Change says how the state of a part has changed.
 type Change int
 
 // Changes that are told.

@@ -28,7 +28,7 @@ type Limits struct {
 	Label string
 }
 
-// Proposal is what was found.
+// Proposal is a list of rules with what they would have dropped.
 type Proposal struct {
 	Rules []Rule
 	Flood Judged

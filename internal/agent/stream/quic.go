@@ -40,7 +40,7 @@ const (
 	quicMostPackets = 64         // of a datagram, which may be as short as a header each
 )
 
-// quicForm is what a version has of its own.
+// quicForm holds the constants of one version of QUIC.
 type quicForm struct {
 	salt       string
 	key        string // what stands before "key", "iv" and "hp" in labels
@@ -203,7 +203,7 @@ func (p *quicParser) packets(b []byte) Answer {
 	return More
 }
 
-// quicHeader is what a long header says.
+// quicHeader holds the fields of a long header.
 type quicHeader struct {
 	version uint32
 	form    quicForm

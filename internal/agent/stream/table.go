@@ -64,7 +64,7 @@ type Table struct {
 	held  int
 }
 
-// Proof is what is known of who sends datagrams.
+// Proof says whether the sender of datagrams has proven its address.
 type Proof uint8
 
 const (
@@ -73,7 +73,7 @@ const (
 	NoProof              // nothing there proves anybody
 )
 
-// Key is what tells one flow from another.
+// Key identifies a flow.
 type Key struct {
 	Dev      string
 	Src, Dst netip.AddrPort

@@ -37,7 +37,7 @@ type Builder struct {
 	looked   int
 }
 
-// program is what all parts of one program share.
+// program is shared by all parts of one program.
 type program struct {
 	labels int
 	err    error // the first mistake

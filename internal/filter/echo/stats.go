@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Stats are what a memory tells.
+// Stats counts the flows of a memory.
 type Stats struct {
 	Flows   int    `json:"proven"`  // that are proven
 	Places  int    `json:"room"`    // in all

@@ -76,7 +76,7 @@ func (m *Mover) enterAll(now uint32) (lost uint64) {
 	return lost
 }
 
-// moved is what a place has.
+// moved is a copy of one place.
 type moved struct {
 	word           uint64
 	proof, expires uint32

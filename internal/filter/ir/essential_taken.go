@@ -63,7 +63,7 @@ func passes(prog *Program, f Family) bool {
 	return false
 }
 
-// takings are what drop rules take, by slot.
+// takings lists the essential packets that drop rules take, by slot.
 type takings struct {
 	p  *policy.Policy
 	of map[int][]taking

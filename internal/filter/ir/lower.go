@@ -54,7 +54,7 @@ type across struct {
 	answers [NumClasses]answer
 }
 
-// answer is what a match asks in a class.
+// answer says whether a match can hold in a class, and by which questions.
 type answer struct {
 	known    bool
 	possible bool // for some packet of the class

@@ -64,7 +64,7 @@ func Seed(memory []byte) {
 	}
 }
 
-// Shape is what has to be known of a limit to read its memory.
+// Shape holds the parameters of a limit by which its memory is read.
 type Shape struct {
 	Depth uint64 `json:"depth"` // policy.Limit.Depth
 	Shift uint   `json:"shift"` // log2 of the unit of time in nanoseconds
@@ -114,7 +114,7 @@ func (s Shape) String() string {
 	return fmt.Sprintf("unit %d, depth %d, %d %s for %v", s.Shift, s.Depth, s.Amount, what, s.Costs)
 }
 
-// Stats are what a memory tells.
+// Stats counts the budgets of a memory.
 type Stats struct {
 	Slots            int     `json:"slots"`             // in all
 	Live             int     `json:"live"`              // in debt

@@ -34,7 +34,7 @@ type start struct {
 	row int
 }
 
-// table is what a program is told of rates by prefix.
+// table is the form in which a program has rates by prefix.
 type table struct {
 	limit     *policy.Limit
 	four, six []start // one alone: no address of the family has a rate

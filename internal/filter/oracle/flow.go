@@ -34,7 +34,7 @@ const (
 	echo                      // an ICMP echo request has left
 )
 
-// leases are how long each state lasts without a packet, by docs/reference/language.md
+// leases are how long each state lasts without a packet, by docs/reference/connections.md
 // "Connections", and the second in which they are not renewed again.
 var leases = map[state]time.Duration{
 	opening: 241 * time.Second, answered: 241 * time.Second, older: 241 * time.Second,
@@ -140,7 +140,7 @@ func (e *Evaluator) answersGroup(pkt *packet.Packet) bool {
 		e.connection(groupKey(pkt.Dst, pkt.DstPort)) != nil
 }
 
-// onLink says whether a source may be of the link of an address, by docs/reference/language.md.
+// onLink says whether a source may be of the link of an address, by docs/reference/connections.md.
 func onLink(local, source netip.Addr) bool {
 	bits := 24
 	switch {

@@ -15,7 +15,7 @@ type Block interface {
 	Blocks() []Block
 }
 
-// Node is what is known of every block.
+// Node holds the members that every block has.
 type Node struct {
 	ID   ID
 	What string // in a line: rules, a set

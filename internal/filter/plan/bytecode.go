@@ -28,7 +28,7 @@ type Bytecode struct {
 func (*Bytecode) Kind() string    { return "bytecode" }
 func (*Bytecode) Blocks() []Block { return nil }
 
-// Interpreter is what all bytecode has in common.
+// Interpreter holds what is shared by all bytecode of a program.
 type Interpreter struct {
 	Lookups   []BytecodeLookup  // functions that bytecode calls by number
 	Endpoints []SetKey          // functions of dynamic sets of endpoints and services, by number

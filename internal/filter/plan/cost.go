@@ -21,7 +21,7 @@ type Traffic struct {
 	Packets float64
 }
 
-// times is what a packet takes: least, and among packets in no order.
+// times is the time of a packet: at least, and among packets in no order.
 type times struct{ least, any price.Time }
 
 func (t times) plus(u times) times { return times{t.least.Plus(u.least), t.any.Plus(u.any)} }

@@ -177,7 +177,7 @@ func (f *forest) grow(of func(*ir.Rule) bool) Cuts {
 	return *f.Cuts
 }
 
-// met is what a packet meets in a part of a tree.
+// met counts the cuts and rules that a packet meets in a part of a tree.
 type met struct {
 	worst       int // rules, at most
 	cuts, rules float64

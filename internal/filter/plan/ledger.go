@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Ledger is what the whole program takes of what the kernel gives.
+// Ledger adds up the functions, instructions and maps of the whole program.
 type Ledger struct {
 	Functions    int // of maxFunctions
 	Instructions int // at most, of maxInstructions

@@ -36,7 +36,7 @@ type RuleTree struct {
 func (*RuleTree) Kind() string    { return "rule tree" }
 func (*RuleTree) Blocks() []Block { return nil }
 
-// Tree is what a rule tree or a look-up of endpoints walks.
+// Tree is a table that a rule tree or a look-up of endpoints walks.
 type Tree struct {
 	*ruletree.Table
 	Pool *Pool

@@ -82,7 +82,7 @@ func (p *Plan) WhyPlace(place SetPlace) string {
 		place.Map)
 }
 
-// SetFunction is what looks something up in a map of dynamic sets.
+// SetFunction looks up a key in a map of dynamic sets.
 type SetFunction struct {
 	Map  string
 	IPv4 bool // addresses of this family; services are looked up as IPv4, names are not

@@ -120,7 +120,7 @@ func (l *level) put(data []byte, slot int, b block) {
 	}
 }
 
-// contains is what the emitted code does.
+// contains looks up as the emitted code does.
 func (l *level) contains(data []byte, hi, lo uint64) bool {
 	khi, klo := l.keyOf(hi, lo)
 	index := l.indexOf(hi, lo)

@@ -36,7 +36,7 @@ type Part struct {
 	Hidden []string
 }
 
-// Compared is what Compare found.
+// Compared is the result of Compare.
 type Compared struct {
 	Differences []Difference // in the order of the second policy's slots, then of the first's
 	// Open is how many pairs of rules were given up: whether they decide a packet otherwise takes

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Told is what Compare found as JSON has it.
+// Told is the result of Compare as JSON.
 type Told struct {
 	Differences []ToldDifference `json:"differences"`
 	// Open counts the pairs of rules of which it takes too long to say whether they decide a packet
@@ -30,7 +30,7 @@ type ToldDifference struct {
 	Test []string `json:"test"`
 }
 
-// ToldRule is what decides.
+// ToldRule names the rule that decides.
 type ToldRule struct {
 	Where string `json:"where"`
 	Text  string `json:"text,omitempty"` // of a rule of the policy

@@ -309,7 +309,7 @@ func kindsOf(classes []ir.Class) string {
 	return strings.Join(out, "; ")
 }
 
-// every is what transports says of all.
+// every stands for all transports of a family.
 const every = "all"
 
 // transports returns the transports of one family in words.

@@ -80,7 +80,7 @@ var diversions = Row{
 
 func ofDiversions(m *Memories) *Diversions { return m.Diverted }
 
-// Diversions are what the memory of diversions tells.
+// Diversions is the status of the memory of diversions.
 type Diversions struct {
 	Trap bool `json:"trap"` // there is one
 	divert.Stats

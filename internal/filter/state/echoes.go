@@ -94,13 +94,13 @@ var echoes = Row{
 
 func ofEchoes(m *Memories) *Echoes { return m.Echoes }
 
-// Echoes are what the memory of proofs by echo tells.
+// Echoes is the status of the memory of proofs by echo.
 type Echoes struct {
 	echo.Stats
 	Proves []Echo `json:"proves"`
 }
 
-// Echo is what it tells of a `prove` statement.
+// Echo is the status of one `prove` statement.
 type Echo struct {
 	Name string `json:"name"`
 	echo.Tally

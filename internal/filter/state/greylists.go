@@ -77,7 +77,7 @@ var greylists = Row{
 
 func ofGreylists(m *Memories) *Greylists { return m.Greylists }
 
-// Greylists are what the memory of greylists tells.
+// Greylists is the status of the memory of greylists.
 type Greylists struct {
 	greylist.Stats
 	Dropping []diag.Shown `json:"dropping"` // rules that drop who comes for the first time now

@@ -103,7 +103,7 @@ func (l *Limit) holds() Identity {
 		Kind: fmt.Sprintf("%d lines, %s%s", l.Lines(), limit.ShapeOf(l.Limit), l.ByKeys())}
 }
 
-// Budgets are what the memory of a limit tells.
+// Budgets is the status of the memory of a limit.
 type Budgets struct {
 	ID    string     `json:"-"` // across replaces
 	Rule  diag.Shown `json:"rule"`

@@ -111,7 +111,7 @@ var proofs = Row{
 
 func ofProofs(m *Memories) *Proofs { return m.Cookies }
 
-// Proofs are what the memory of cookies tells.
+// Proofs is the status of the memory of cookies.
 type Proofs struct {
 	cookie.Stats
 	Answering []diag.Shown `json:"answering"` // rules that answer SYNs or queries now

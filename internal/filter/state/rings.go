@@ -89,7 +89,7 @@ var rings = Row{
 	},
 }
 
-// Ring is what the memory of a ring tells.
+// Ring is the status of a ring.
 type Ring struct {
 	Name string `json:"name"`
 	ring.Counts

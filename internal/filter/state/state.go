@@ -34,7 +34,7 @@ func Memory(name string, size int) *ebpf.MapSpec {
 	}
 }
 
-// Bound is what functions take of the kernel's limits, at most.
+// Bound counts functions and instructions against the kernel's limits.
 type Bound struct{ Functions, Instructions int }
 
 // Add adds what others take.
@@ -43,7 +43,7 @@ func (b *Bound) Add(o Bound) {
 	b.Instructions += o.Instructions
 }
 
-// Emission is what functions are emitted into, and what they are given.
+// Emission holds the program into which functions are emitted, and their parameters.
 type Emission struct {
 	*assembler.Builder
 	*Use

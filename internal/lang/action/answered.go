@@ -1,6 +1,6 @@
 package action
 
-// Answered is what a cookie answers in the host's place.
+// Answered is a kind of packets that cookies answer in the host's place.
 type Answered uint8
 
 // What cookies answer. The zero value is that of a cookie without a word behind it.
@@ -12,7 +12,7 @@ const (
 	NumAnswered
 )
 
-// AnsweredInfo is what is true of a kind of packets that cookies answer.
+// AnsweredInfo describes a kind of packets that cookies answer.
 type AnsweredInfo struct {
 	Word    string // behind `cookie`; "" for SYNs
 	One     string // of them, in words

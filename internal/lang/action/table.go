@@ -1,6 +1,6 @@
 package action
 
-// Action is what a rule does. The zero value drops.
+// Action is one of the actions of rules. The zero value drops.
 type Action uint8
 
 const (

@@ -50,7 +50,7 @@ type Stmt interface {
 	Remarks() *Comments
 }
 
-// Common is what all statements have.
+// Common holds the position and the comments of any statement.
 type Common struct {
 	Pos diag.Pos
 	Comments

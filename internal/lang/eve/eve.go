@@ -5,7 +5,7 @@
 // no records and knows no policies.
 package eve
 
-// Type is what the values of a field are.
+// Type is the type of a field's values.
 type Type uint8
 
 const (

@@ -146,7 +146,7 @@ var named = func() (all [NumFields]map[string]Range) {
 	return all
 }()
 
-// Header is what a packet must have for a field to be there.
+// Header is the part of a packet in which a field stands.
 type Header uint8
 
 // Presence is which packets have a header, as far as family, protocol and tags tell. ARP is NotIP.
@@ -259,7 +259,7 @@ const (
 	BoxNumber1            // the second; of the fields that ask for it no class of packets has two
 )
 
-// Form is what a phrase looks like.
+// Form is the syntax of a phrase.
 type Form uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// Verb is what a rule of a chain does with what it matches.
+// Verb is the action of a rule of a chain.
 type Verb uint8
 
 const (

@@ -26,7 +26,7 @@ type Options struct {
 	Name   string // of the input, for errors and the heading: a file's base name
 }
 
-// Action is what imported rules do.
+// Action is the action of imported rules.
 type Action uint8
 
 const (
@@ -57,7 +57,7 @@ func (a Action) Of(rule int) string {
 	return actions[a]
 }
 
-// Report is what an import did.
+// Report counts the rules of an import, and lists what differs from the source.
 type Report struct {
 	Rules int    // rules written
 	Notes []Note // what differs from the source, in its order; those about all of it first
@@ -85,7 +85,7 @@ type Errors struct {
 	More  int         // further ones
 }
 
-// LineError is what is wrong in one line.
+// LineError is an error in one line.
 type LineError struct {
 	Line int
 	Text string

@@ -6,7 +6,7 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// SeenLately is what a rule asks of -m recent.
+// SeenLately holds the options of -m recent.
 type SeenLately struct {
 	Sets, Asks, Not bool // puts an address there; asks for one; for one that is not there
 	Hits, Seconds   uint64

@@ -95,7 +95,7 @@ func (f Fates) String() string {
 		loopback, f.Widened, also)
 }
 
-// Imported is what an import of a whole ruleset did.
+// Imported counts the statements of an imported ruleset, and has its remarks.
 type Imported struct {
 	Rules   int      // pass, drop and count statements written
 	Sets    int      // named sets written

@@ -67,7 +67,7 @@ func AddressIn(dir string, s *match.Set, not bool) match.Match {
 	return m.Settle()
 }
 
-// RuleReader is what reading a rule takes, whichever tool has printed it.
+// RuleReader reads one rule, whichever tool has printed it.
 type RuleReader struct {
 	Out  *Output
 	Rule *ChainRule

@@ -21,7 +21,7 @@ const (
 	Column      // of CSV, counted from 1
 )
 
-// Info is what is known of a form.
+// Info describes a form of lists.
 type Info struct {
 	Word    string // in front of the value; "": the value, a text in quotes, stands alone
 	What    string // the value is, in messages

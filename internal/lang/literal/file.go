@@ -358,7 +358,7 @@ func (f *setFile) parse() {
 	}
 }
 
-// content is what stands in the current line beside comments, and its column.
+// content returns the current line without its comment, and its column.
 func (f *setFile) content() (word []byte, col int) {
 	text := bytes.TrimRight(f.text, "\r\n")
 	f.text = text

@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Number is what a numeric field takes.
+// Number describes the values of a numeric field.
 type Number struct {
 	What  string                                     // "a port", for messages
 	low   uint64                                     // lowest value that a packet can have
@@ -22,7 +22,7 @@ type Number struct {
 	check func(lo, hi uint64, s string) diag.Problem // further conditions, or nil
 }
 
-// Numbers are what the numeric fields take, as the table of fields says.
+// Numbers describes the values of all numeric fields, from the table of fields.
 var Numbers = func() (out [field.NumFields]*Number) {
 	for i := range field.Phrases {
 		ph := &field.Phrases[i]

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Header is what stands before the message of a line.
+// Header is the part of a line before its message.
 type Header struct {
 	Program string    // who has written it, "" if the line does not say
 	Time    time.Time // zero if it does not say

@@ -121,7 +121,7 @@ func clip(s string) string {
 	return s
 }
 
-// Result is what a message is to a pattern.
+// Result says whether a message matches a pattern.
 type Result uint8
 
 const (

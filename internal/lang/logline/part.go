@@ -171,7 +171,7 @@ func blanks(parts []part) int {
 	return n
 }
 
-// expression is what matches parts, for package regexp.
+// expression returns a regular expression that matches parts.
 func expression(parts []part) string {
 	var b strings.Builder
 	for _, p := range parts {

@@ -22,7 +22,7 @@ import (
 // maxBytes is how large a file may be.
 const maxBytes = 512 << 20
 
-// Query is what networks are meant.
+// Query selects networks of a database.
 type Query struct {
 	Country bool     // else of an autonomous system
 	Values  []string // two capital letters, or numbers
@@ -111,7 +111,7 @@ func read(r io.Reader) (*maxminddb.Reader, error) {
 	return db, nil
 }
 
-// Countries are what a file says of addresses.
+// Countries lists the countries of addresses, as a database has them.
 type Countries struct {
 	Type  string    // of the file, such as GeoLite2-Country, as it calls itself
 	Built time.Time // when

@@ -23,7 +23,7 @@ type Detect struct {
 	Pos        Pos
 }
 
-// DetectMode is what becomes of a flood.
+// DetectMode says how far a detector goes against a flood.
 type DetectMode uint8
 
 const (

@@ -10,7 +10,7 @@ import (
 )
 
 // Greylist is what a rule that begins with greylist does: a packet is dropped unless its client has
-// sent another one before. docs/reference/language.md "Greylists" says how.
+// sent another one before. docs/reference/proofs.md "Greylists" says how.
 type Greylist struct {
 	After, Within time.Duration // since that one, at least and at most
 	Above         uint64        // packets of a second of which none is dropped
@@ -31,7 +31,7 @@ func (g *Greylist) Ticks() (after, within uint32) {
 // leastTime is above GreylistTick.
 const leastTime = 20 * time.Millisecond
 
-// timeUnits are what may stand behind the number of a time.
+// timeUnits are the units of times.
 var timeUnits = []struct {
 	text string
 	is   time.Duration
@@ -51,7 +51,7 @@ func GreylistTime(text string) (time.Duration, diag.Problem) {
 		"%q is not a time after which clients come again", diag.Clip(text))
 }
 
-// FlowKey is what packets of one client have in common: addresses, protocol and ports.
+// FlowKey is the key of one client: addresses, protocol and ports.
 var FlowKey = Key{Fields: []field.Field{field.SrcAddr, field.DstAddr, field.Proto, field.SrcPort,
 	field.DstPort}, Times: 1, Text: "flow"}
 

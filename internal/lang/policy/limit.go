@@ -18,7 +18,7 @@ import (
 // Annex A): by the time at which it is full again. What is left of that time is its debt.
 //
 // Times are in units of 1 << Shift nanoseconds, which are so that the greatest debt has at most
-// debtBits bits. Charges and depths are what docs/reference/language.md "Limits" says, to the unit:
+// debtBits bits. Charges and depths are what docs/reference/limits.md "Limits" says, to the unit:
 // oracle and program count the same.
 type Limit struct {
 	Rate   Rate
@@ -60,7 +60,7 @@ func (l *Limit) Times() uint64 {
 	return least
 }
 
-// Rate is what a budget gets in a time.
+// Rate is how many packets or bits a budget gets in a span of time.
 type Rate struct {
 	Amount uint64        // packets, or bits
 	Per    time.Duration // of bits always a second
@@ -68,7 +68,7 @@ type Rate struct {
 	Text   string // as written
 }
 
-// Key is what packets must have in common to share a budget.
+// Key names the fields that packets of one budget have in common.
 type Key struct {
 	Fields       []field.Field
 	Bits4, Bits6 int    // of an address, how many bits count; else 0
@@ -255,7 +255,7 @@ func (r *Rate) Most() float64 {
 const rateExample = "write packets, as in 100/s, 20/m, 500/h, 50kpps or 2Mpps, or bits, as in " +
 	"500kbit/s, 10mbit/s or 1gbit/s."
 
-// rateUnits are what may stand behind the number of a rate.
+// rateUnits are the units of rates.
 var rateUnits = []struct {
 	text   string
 	factor uint64

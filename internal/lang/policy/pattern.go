@@ -4,7 +4,7 @@ import (
 	"levee/internal/lang/pattern"
 )
 
-// Pattern is what a term searches payloads for: any of the items.
+// Pattern lists the items of which a term searches payloads for any.
 type Pattern struct {
 	Items   []pattern.Item
 	AnyCase bool             // letters of ASCII are found in either case

@@ -137,7 +137,7 @@ func (l *NameList) String() string {
 // MaxBytes is how many bytes a term on the payload may compare.
 const MaxBytes = 16
 
-// Bytes are what a term asks for that looks into packets.
+// Bytes is a comparison of bytes at an offset.
 type Bytes struct {
 	At    int    // offset in bytes, from the first of the field
 	Value []byte // 1 to MaxBytes, zero where Mask is
@@ -208,7 +208,7 @@ const (
 	Dynamic                // filled at run time
 )
 
-// SetType is what the elements of a set are.
+// SetType is the type of a set's elements.
 type SetType uint8
 
 const (
@@ -267,7 +267,7 @@ type Step struct {
 	Pos    Pos
 }
 
-// Told is what the kernel would tell of a packet.
+// Told is the value that the kernel has of a field, in the packet of a test.
 type Told struct {
 	Field field.Field
 	Value uint64
@@ -293,7 +293,7 @@ func (r Reason) String() string {
 // They exclude one another.
 var Essential = [...]string{"arp", "nd", "pmtu", "dhcp", "mld", "link"}
 
-// Malformed names the reasons a frame is malformed for, in the order of docs/reference/language.md.
+// Malformed names the reasons a frame is malformed for, in the order of docs/reference/decoding.md.
 // The index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0
 // is a well-formed frame. No decoder reports the last three, which only show beside other
 // fragments: policies with `fragments track` drop these.

@@ -33,7 +33,7 @@ type Reply struct {
 // bytes at that place differ.
 const MostDiffering = 8
 
-// Bounds of `prove`. What fewer bytes hold can be guessed: see docs/reference/language.md "Proof by
+// Bounds of `prove`. What fewer bytes hold can be guessed: see docs/reference/proofs.md "Proof by
 // echo".
 const (
 	MaxProves   = 16

@@ -16,7 +16,7 @@ type Rates struct {
 	Entries []PrefixRate
 }
 
-// PrefixRate is what a prefix gets. Its limit has the keys and the unit of time of all.
+// PrefixRate is the rate of a prefix. Its limit has the keys and the unit of time of all.
 type PrefixRate struct {
 	Prefix netip.Prefix
 	*Limit

@@ -52,7 +52,7 @@ func (r *Rule) Asks(s *Set) bool {
 }
 
 // Cookie is what a rule that begins with cookie does: SYNs, or queries over UDP, are answered in
-// the host's place where more than so many come in a second. docs/reference/language.md "Cookies"
+// the host's place where more than so many come in a second. docs/reference/proofs.md "Cookies"
 // says how.
 type Cookie struct {
 	Answers action.Answered

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Refusal is what a policy asks for that where it is to be does not have.
+// Refusal is a feature that a policy asks for where it cannot be had.
 type Refusal struct {
 	Pos  Pos
 	What string // that the policy asks for

@@ -31,7 +31,7 @@ type Source struct {
 	Pos      Pos
 }
 
-// Format is what the events of a source are.
+// Format is the format of a source's events.
 type Format uint8
 
 const (

@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/dnsname"
 )
 
-// Message is what is known of a message.
+// Message holds the decoded fields of a message.
 type Message struct {
 	Header    bool // there are the twelve bytes of a header, which the next two are from
 	Response  bool

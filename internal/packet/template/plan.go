@@ -39,7 +39,7 @@ type field struct {
 	from, to int  // the bytes with some of its bits
 }
 
-// shape is what depends on the length.
+// shape holds the fields of a frame that depend on its length.
 type shape struct {
 	frame      int    // bytes
 	ipLen      uint16 // what stands in the header

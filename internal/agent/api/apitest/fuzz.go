@@ -36,7 +36,7 @@ type Call struct {
 	Session      bool // with the cookie of a login in place of the token
 }
 
-// Report is what was seen.
+// Report counts requests, and lists the faults that they showed.
 type Report struct {
 	Requests int
 	Statuses map[int]int

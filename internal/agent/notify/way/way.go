@@ -75,7 +75,7 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
-// Message is what a target is told, as JSON.
+// Message is one message to a target, as JSON.
 type Message struct {
 	ID      string      `json:"id"`
 	Machine string      `json:"machine"`
@@ -89,7 +89,7 @@ type Message struct {
 	Lost  int                 `json:"lost,omitempty"` // events that no summary counts
 }
 
-// Event is what a message says of an event besides its text.
+// Event holds the parts of an event that programs read.
 type Event struct {
 	Set      string `json:"set,omitempty"`
 	Origin   string `json:"origin,omitempty"`

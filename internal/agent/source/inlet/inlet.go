@@ -117,7 +117,7 @@ type Inlet interface {
 	Close()
 }
 
-// State is what there is to tell of an inlet.
+// State counts the lines of an inlet, and how far it is behind.
 type State struct {
 	TooLong   uint64 // lines that were skipped
 	Rotations uint64 // of a file

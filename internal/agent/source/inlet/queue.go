@@ -44,7 +44,7 @@ func (q *Queue) Put(line, position []byte) bool {
 	return true
 }
 
-// lineOverhead is what a line takes besides its bytes.
+// lineOverhead is the memory of a line besides its text, in bytes.
 const lineOverhead = 64
 
 // Change changes the state.

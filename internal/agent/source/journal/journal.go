@@ -201,7 +201,7 @@ func (j *journal) journalctl(cursor *string, but string, which ...string) error 
 	return err
 }
 
-// entry is what is read of an entry.
+// entry holds the fields that are read of a journal entry.
 type entry struct {
 	Cursor  string          `json:"__CURSOR"`
 	Time    string          `json:"__REALTIME_TIMESTAMP"` // µs since 1970

@@ -45,7 +45,7 @@ func row(name string, dgram bool, others ...string) inlet.Row {
 	}
 }
 
-// maxPath is what sun_path has room for (unix(7)).
+// maxPath is the length of sun_path, in bytes (unix(7)).
 const maxPath = 107
 
 // maxPeers is how many connections a socket has at most.

@@ -45,7 +45,7 @@ func Import(in []importer.Source, w io.Writer, opts importer.Rulesets) (importer
 	return out.Policy(w, bases, t.rules, opts, t.leaving, t.remarkOnRest)
 }
 
-// ipTables is what was read.
+// ipTables holds the tables and sets that were read.
 type ipTables struct {
 	opts   importer.Rulesets
 	out    *importer.Output

@@ -14,7 +14,7 @@ import (
 
 const recentWhy = "-m recent asks for addresses seen lately"
 
-// ipLimit is what options say of a limit.
+// ipLimit holds the options of -m limit and -m hashlimit.
 type ipLimit struct {
 	rate, burst string
 	by          []string

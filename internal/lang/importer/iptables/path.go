@@ -2,7 +2,7 @@ package iptables
 
 import "levee/internal/lang/importer/match"
 
-// rpfilter is what -m rpfilter says.
+// rpfilter holds the options of -m rpfilter.
 type rpfilter struct{ used, loose, invert, local, marked bool }
 
 // option reads one of its options; false for any other.

@@ -15,7 +15,7 @@ import (
 	"levee/internal/lang/pattern"
 )
 
-// ipString is what a rule asks for by -m string.
+// ipString is a search of -m string.
 type ipString struct {
 	find     []byte
 	not      bool

@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// ipWords is what a rule asks for by -m u32.
+// ipWords is a test of -m u32.
 type ipWords struct {
 	text string
 	not  bool

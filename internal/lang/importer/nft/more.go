@@ -482,7 +482,7 @@ func oneOf(dims []dim, alts []match.Match) []match.Match {
 	return []match.Match{match.Match{}.With(f, match.JoinSpans(all)).Settle()}
 }
 
-// exactly is what holds where the field has one of the values.
+// exactly returns a match of the values of the field.
 func (d *dim) exactly(v value) (match.Match, error) {
 	if d.dir != "" {
 		ms, err := addressMatch(d, &match.Set{Addresses: match.JoinAddrs(v.addrs)}, false)

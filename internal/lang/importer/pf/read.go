@@ -24,7 +24,7 @@ func (t pfToken) is(text string) bool { return !t.quoted && t.text == text }
 // maxPFTokens bounds what the macros of a file may grow to.
 const maxPFTokens = 1 << 20
 
-// pfStatement is what stands in one line, or in several that belong together.
+// pfStatement is a statement, which may go over several lines.
 type pfStatement struct {
 	line   int
 	text   string
