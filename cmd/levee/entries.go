@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,18 @@ func parseEntries(cmd *cobra.Command, p *policy.Policy, values []string) ([]judg
 		}
 	}
 	return all, nil
+}
+
+// emptySets lists the dynamic sets that have none of some entries.
+func emptySets(p *policy.Policy, entries []judge.Entry) (names []string) {
+	for _, s := range p.Sets {
+		if s.Kind == policy.Dynamic && !slices.ContainsFunc(entries, func(e judge.Entry) bool {
+			return e.Set == s
+		}) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 func dynamicSet(p *policy.Policy, name string) *policy.Set {

@@ -35,7 +35,7 @@ the packets: other ones of the capture are left out, and counted.
 
 Frames that the capture has cut are judged at their length on the wire. Those above 65,536 bytes
 are judged by the oracle alone, with a note at the end. Dynamic sets are empty,
-unless --entry puts something into them. A capture does not tell which connections are known, who
+unless --entry puts something into them; a note names them. A capture does not tell which connections are known, who
 is proven, or by which interface a source is reached: established and proven hold for no packet,
 not established for each, terms on the way back neither way. A note names what was unknown. levee
 up --shadow judges live traffic, with all of it.
@@ -140,7 +140,7 @@ func (e *env) eval(cmd *cobra.Command, file string, f *evalFlags) error {
 		e.Sayf("judged by the oracle alone: %s", choice.Why)
 	}
 	run := &evalRun{e: e, p: p, j: j, c: c, link: choice.Link, json: f.json, brief: f.summary,
-		count: make([]tally, len(j.Slots()))}
+		count: make([]tally, len(j.Slots())), empty: emptySets(p, entries)}
 	err = run.all()
 	if !f.summary {
 		return err
@@ -160,7 +160,8 @@ type evalRun struct {
 	c     *capture
 	link  packet.Link
 	json  bool
-	brief bool // no line for each packet
+	brief bool     // no line for each packet
+	empty []string // sets that nobody has put something into
 	out   *bufio.Writer
 	count []tally // by slot
 	n     int     // packets judged
@@ -240,6 +241,10 @@ func (r *evalRun) sayUntold() {
 		if u := f.Info().Untold; r.p.Asks(f) && !slices.Contains(said, u) {
 			said = append(said, u)
 		}
+	}
+	if len(r.empty) > 0 {
+		said = append(said, "Sets were taken as empty (--entry fills them): "+
+			strings.Join(r.empty, ", ")+".")
 	}
 	if r.n > 0 && said != nil {
 		r.e.Sayf("%s To judge live traffic with that: levee up --shadow FILE",

@@ -191,6 +191,12 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 		return nil, err
 	}
 	s := signature.NewSample(o.link, p, 0)
+	known := map[string]bool{}
+	if p != nil {
+		for _, slot := range p.Slots() {
+			known[slot.ID] = true
+		}
+	}
 	var buf []byte
 	lost, err := tap.Capture(ctx, tap.Capturing{Dev: o.dev, Verdict: "pass",
 		Snap: 2048, Rate: 10_000}, func(c tap.Captured) bool {
@@ -200,7 +206,11 @@ func (e *env) passing(o *proposeOptions, p *policy.Policy) (*signature.Sample, e
 			if missing > 0 {
 				buf = frame
 			}
-			s.Add(frame, missing)
+			by := c.Rule.ID
+			if !known[by] { // another policy is in force
+				by = ""
+			}
+			s.AddPassed(frame, missing, by)
 		}
 		return true
 	})

@@ -11,7 +11,6 @@ import (
 	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
 	"levee/internal/filter/ir"
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/field"
@@ -80,16 +79,25 @@ func compose(p *policy.Policy, rules []episode.Live) (*policy.Policy, error) {
 	return &q, nil
 }
 
-// harm returns the share of good packets that a live rule of a policy drops.
-func harm(p *policy.Policy, label string, s *signature.Sample) float64 {
+// newerThan are the rules of a policy that is composed of another one and of live rules.
+func newerThan(base *policy.Policy) signature.Newer {
+	old := map[*policy.Rule]bool{}
+	for _, r := range base.Rules {
+		old[r] = true
+	}
+	return func(r *policy.Rule) bool { return !old[r] }
+}
+
+// harm returns the share of good packets that a live rule drops in a policy which is composed of
+// that in force and of live rules.
+func harm(base, p *policy.Policy, label string, s *signature.Sample) float64 {
 	at := slices.IndexFunc(p.Rules, func(r *policy.Rule) bool { return r.Label == label })
 	if at < 0 || s.Len() == 0 {
 		return 0
 	}
 	slot, n := p.RuleSlot(at), 0
-	judge := oracle.NewOn(p, s.Link())
-	s.Each(func(b []byte) {
-		if judge.Eval(b).Slot == slot {
+	s.Judge(p, newerThan(base), 0, func(_ []byte, by int, _ action.Action) {
+		if by == slot {
 			n++
 		}
 	})
@@ -113,15 +121,11 @@ func (j *job) samples(rules []incident.Rule) map[string]sampled {
 	for i, r := range p.Rules {
 		labels[p.RuleSlot(i)] = r.Label
 	}
-	judge, step, n := oracle.NewOn(p, j.link), max(1, j.good.Len()/mostTold), 0
 	var pkt packet.Packet
-	j.good.Each(func(b []byte) {
-		if n++; n%step != 0 {
-			return
-		}
+	j.good.Judge(p, newerThan(j.base), mostTold, func(b []byte, slot int, _ action.Action) {
 		pkt = packet.Packet{}
 		j.link.Decode(b, &pkt)
-		by := labels[judge.Eval(b).Slot]
+		by := labels[slot]
 		for label, of := range out {
 			s := of[pkt.Src]
 			if s.packets++; label == by {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
 	"levee/internal/dataplane"
-	"levee/internal/lang/policy"
 )
 
 // answer is the result of an effect that runs beside the loop.
@@ -86,12 +84,6 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 		w.step(ctx, episode.Event{Few: &episode.Few{}})
 		return
 	}
-	if err := w.learnSelf(ctx); err != nil {
-		go func() {
-			w.answers <- answer{episode.Event{Found: &episode.Found{Err: err.Error()}}, nil, err}
-		}()
-		return
-	}
 	j := w.job(s, frames, now)
 	j.step("samples taken")
 	go func() {
@@ -114,22 +106,6 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 			w.Log("%s: behind a search: %v", w.Dev, err)
 		}
 	}()
-}
-
-// learnSelf has the policy hold what `self` holds at this moment. Without that no packet of a
-// sample would be `to self`: a flood that the policy passes would look like one that it drops.
-func (w *Watcher) learnSelf(ctx context.Context) error {
-	if !slices.ContainsFunc(w.base.Sets, func(s *policy.Set) bool { return s.Self }) {
-		return nil
-	}
-	own, err := w.kernel.self(ctx, w.Dev)
-	if err != nil {
-		return fmt.Errorf("read the set self: %w", err)
-	}
-	with := *w.base
-	with.Own = own
-	w.base = &with
-	return nil
 }
 
 // change has the kernel judge by other live rules.
@@ -273,7 +249,7 @@ func (w *Watcher) fitsNow(now time.Time, l episode.Live) error {
 		return nil
 	}
 	good := w.good.sample(now, w.link, p)
-	if share := harm(p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
+	if share := harm(w.base, p, l.Rule.Label, good); share > byChance(l.Of.Collateral, good) {
 		return fmt.Errorf("it would drop %.3g %% of good traffic by the policy that came into "+
 			"force", 100*share)
 	}

@@ -109,3 +109,27 @@ func TestWhatBeginsBesideAFloodIsNotCut(t *testing.T) {
 			tunnel.tally.dropped, tunnel.came, 100*a.dropped, a.all)
 	}
 }
+
+// TestWhatOtherInterfacesRefuseCutsNoClients: refusals are counted by network namespace. Segments
+// to closed ports of another interface were taken for those of clients' uploads here, which were
+// dropped; and answers to datagrams here were taken for refusals of these.
+func TestWhatOtherInterfacesRefuseCutsNoClients(t *testing.T) {
+	elsewhere := &stream{rate: 12_000, refused: 1, away: true}
+	for what, clients := range map[string]*stream{
+		"uploads": {rate: 12_000, answers: 0.5, make: func(r *rand.Rand) packet.Spec {
+			a, ttl, own := bot(r, 300)
+			return packet.Spec{From: a, TTL: ttl, FromPort: new(uint16(1024 + own.IntN(60000))),
+				ToPort: new(uint16(443)), Flags: new(uint8(packet.ACK)), Payload: some(r, 1400)}
+		}},
+		"datagrams": {rate: 8000, answers: 1, make: func(r *rand.Rand) packet.Spec {
+			s := likeClients(r)
+			s.From, s.TTL, _ = bot(r, 3000)
+			return s
+		}},
+	} {
+		a := attacked(t, 12*time.Second, 8*time.Second, clients, elsewhere)
+		if a.dropped > 0 || len(a.all) > 0 {
+			t.Errorf("%s: %.0f %% were dropped: %+v", what, 100*a.dropped, a.all)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package defend
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,7 +18,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
-	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
 	"levee/internal/quantity"
@@ -192,7 +191,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 			"rules cost is uncertain", quantity.Plural(j.good.Len(), "packet")))
 	}
 	limits := signature.Limits{Collateral: j.allowance(), Rules: episode.EachRound, Policy: with,
-		Label: "flood", Least: minPart, Searched: looked}
+		Newer: newerThan(j.base), Label: "flood", Least: minPart, Searched: looked}
 	if j.Round == 1 { // what these leave the next search finds, while they drop
 		limits.Enough = first
 	}
@@ -255,16 +254,11 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 	if len(j.Beside) == 0 || len(rules) < 2 || err != nil {
 		return nil
 	}
-	judge, left := oracle.NewOn(with, j.link), mostJudged
 	counts := map[int]map[string]int{} // by slot
 	var p packet.Packet
-	j.flood.Each(func(b []byte) {
-		if left--; left < 0 {
-			return
-		}
+	j.flood.Judge(with, newerThan(j.base), mostJudged, func(b []byte, slot int, _ action.Action) {
 		p = packet.Packet{}
 		j.link.Decode(b, &p)
-		slot := judge.Eval(b).Slot
 		if counts[slot] == nil {
 			counts[slot] = map[string]int{}
 		}
@@ -553,22 +547,20 @@ const ofNobody = 0.005
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	label := episode.Label(j.ID, j.Round, 0)
 	least := j.tooMuch() / 10
-	_, all := countKind(j.good, j.Alarm.Kind, sourceOf)
-	if j.Alarm.Kind.Row().Rare && all == 0 {
-		least = max(minOfSource, min(least, ofNobody*j.Alarm.All))
+	if j.Alarm.Kind.Row().Rare {
+		if _, all := countKind(j.good, j.Alarm.Kind, sourceOf); all == 0 {
+			least = max(minOfSource, min(least, ofNobody*j.Alarm.All))
+		}
 	}
 	rate := max(2*j.Alarm.UsualAll, least)
 	var n int // of good packets
 	switch answer {
 	case episode.LimitBySource:
-		rate = rateOfEach(j, sourceOf, minOfSource)
-		out.Coverage, n = ofEach(j, sourceOf, rate)
+		rate, out.Coverage, n = ofEach(j, sourceOf, minOfSource)
 	case episode.LimitByName:
-		rate = rateOfEach(j, zoneOf, minOfZone)
-		out.Coverage, n = ofEach(j, zoneOf, rate)
+		rate, out.Coverage, n = ofEach(j, zoneOf, minOfZone)
 	case episode.LimitByDestination:
-		rate = rateOfEach(j, destinationOf, least)
-		out.Coverage, n = ofEach(j, destinationOf, rate)
+		rate, out.Coverage, n = ofEach(j, destinationOf, least)
 	}
 	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
 	if answer == episode.LimitByName {
@@ -588,7 +580,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 			return out, err.Error()
 		}
 		// Of the good packets that it is about, a limit drops as many as of the others.
-		share := harm(p, label, j.good)
+		share := harm(j.base, p, label, j.good)
 		n = int(share * float64(j.good.Len()) * max(0, 1-rate/max(1, j.Alarm.All)))
 		out.Coverage = float64(j.kinds) / float64(max(1, j.flood.Len()))
 	}
@@ -617,26 +609,24 @@ const (
 	fewOfSource = 4
 )
 
-// rateOfEach is four times what the busiest source, destination or zone of good packets has of the
-// kind.
-func rateOfEach[K comparable](j *job, by func(*packet.Packet, []byte) K, least float64) float64 {
-	counts, all := countKind(j.good, j.Alarm.Kind, by)
-	busiest := 0
-	for _, n := range counts {
-		busiest = max(busiest, n)
-	}
-	return max(least, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, all)))
-}
-
-// ofEach is what a limit of a rate for each source, destination or zone takes: a share of the
-// flood, and of good packets those of such that are above it now. Whoever floods in the names of
-// clients uses up what the limit leaves them.
-func ofEach[K comparable](j *job, by func(*packet.Packet, []byte) K, rate float64) (
+// ofEach is a limit for each source, destination or zone: a rate, four times what the busiest of
+// good packets has of the kind, and at least so much. It takes a share of the flood, and of good
+// packets those of such that are above it now. Whoever floods in the names of clients uses up what
+// the limit leaves them.
+func ofEach[K comparable](j *job, by func(*packet.Packet, []byte) K, least float64) (rate,
 	coverage float64, good int) {
 	var none K // what has no key is not limited
-	counts, all := countKind(cmp.Or(j.passes, j.flood), j.Alarm.Kind, by)
-	flood, _ := countKind(j.flood, j.Alarm.Kind, by)
-	usual, _ := countKind(j.good, j.Alarm.Kind, by)
+	flood, all := countKind(j.flood, j.Alarm.Kind, by)
+	counts := flood
+	if j.passes != nil {
+		counts, all = countKind(j.passes, j.Alarm.Kind, by)
+	}
+	usual, calm := countKind(j.good, j.Alarm.Kind, by)
+	busiest := 0
+	for _, n := range usual {
+		busiest = max(busiest, n)
+	}
+	rate = max(least, 4*j.Alarm.UsualAll*float64(busiest)/float64(max(1, calm)))
 	for from, n := range counts {
 		have := j.Alarm.All * float64(n) / float64(max(1, all))
 		if n >= fewOfSource && have > rate && from != none {
@@ -644,7 +634,7 @@ func ofEach[K comparable](j *job, by func(*packet.Packet, []byte) K, rate float6
 			good += int(math.Ceil(float64(usual[from]) * (1 - rate/have)))
 		}
 	}
-	return coverage / float64(max(1, j.flood.Len())), good
+	return rate, coverage / float64(max(1, j.flood.Len())), good
 }
 
 // countKind counts the packets of a kind, by their sources, destinations or zones.

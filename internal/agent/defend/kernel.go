@@ -3,7 +3,6 @@ package defend
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
-	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/tap"
 	"levee/internal/packet"
 )
@@ -31,8 +29,9 @@ type kernel interface {
 	sent(dev string) (packets uint64, ok bool)
 	// refused is what this network namespace has refused.
 	refused() refusals
-	// self is what the set `self` of the policy on the interface holds, nothing if it has none.
-	self(ctx context.Context, dev string) ([]netip.Prefix, error)
+	// elsewhere is the traffic of all other interfaces of this network namespace; false: nobody
+	// says.
+	elsewhere(dev string) (traffic, bool)
 }
 
 // sampler gives samples of what the policy on an interface judges.
@@ -83,14 +82,6 @@ func (namespace) live(ctx context.Context, dev string) (*inspect.LiveRules,
 	return rules, out, err
 }
 
-func (namespace) self(ctx context.Context, dev string) (out []netip.Prefix, err error) {
-	entries, err := sets.Entries(ctx, dev, "self")
-	for _, e := range entries {
-		out = append(out, e.Prefix)
-	}
-	return out, err
-}
-
 func (namespace) sent(dev string) (uint64, bool) {
 	l, err := netlink.LinkByName(dev)
 	if err != nil || l.Attrs().Statistics == nil {
@@ -106,6 +97,14 @@ func (namespace) refused() refusals {
 	}
 	six, _ := os.ReadFile("/proc/thread-self/net/snmp6")
 	return refusalsOf(string(four), string(six))
+}
+
+func (namespace) elsewhere(dev string) (traffic, bool) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return traffic{}, false
+	}
+	return elsewhere(links, dev)
 }
 
 func (namespace) ready(ctx context.Context, dev string) error {

@@ -47,6 +47,7 @@ type fakeKernel struct {
 	until       time.Time
 	judge       *oracle.Evaluator
 	with        *policy.Policy
+	slots       []policy.Slot // of it
 	counts      map[string]episode.Count
 	good, flood [][]byte
 	judged      map[*byte]oracle.Result // of their frames, by the policy in force
@@ -113,6 +114,7 @@ func (k *fakeKernel) load(rules []inspect.LiveRule) {
 		text.WriteString(k.lab.scaled(r.Rule) + "\n")
 	}
 	k.with, _ = resolve.Parse("p", []byte(text.String()+judgeText), nil)
+	k.slots = k.with.Slots()
 	k.rules, k.judge, k.counts = rules, oracle.New(k.with), map[string]episode.Count{}
 	k.judged = map[*byte]oracle.Result{}
 	k.program++
@@ -212,10 +214,6 @@ func (k *fakeKernel) live(context.Context, string) (*inspect.LiveRules,
 
 func (k *fakeKernel) ready(context.Context, string) error { return nil }
 
-func (k *fakeKernel) self(context.Context, string) ([]netip.Prefix, error) {
-	return []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}, nil
-}
-
 // sent is a tenth of what comes of the good traffic, where somebody says so.
 func (k *fakeKernel) sent(string) (uint64, bool) {
 	k.mu.Lock()
@@ -235,6 +233,16 @@ func (k *fakeKernel) refused() refusals {
 	}
 	k.lab.advance(k, time.Now())
 	return refusals{told: true, resets: uint64(k.lab.refused)}
+}
+
+func (k *fakeKernel) elsewhere(string) (traffic, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lab == nil {
+		return traffic{}, false
+	}
+	k.lab.advance(k, time.Now())
+	return traffic{uint64(k.lab.others), uint64(k.lab.others)}, true
 }
 
 type fakeSampler struct{ *fakeKernel }
@@ -275,8 +283,8 @@ func (s fakeSampler) Read(tell func(tap.Sampled)) error {
 				s.judged[&b[0]] = r
 			}
 			one := tap.Sampled{At: from.Add(now.Sub(from) * time.Duration(i+1) / time.Duration(n)),
-				Weight: uint64(weight), Slot: r.Slot, Passed: r.Action == action.Pass,
-				Bytes: len(b), Packet: b[:min(len(b), snap)]}
+				Weight: uint64(weight), Slot: r.Slot, By: s.slots[r.Slot].ID,
+				Passed: r.Action == action.Pass, Bytes: len(b), Packet: b[:min(len(b), snap)]}
 			if at := r.Slot - s.with.RuleSlot(0); !one.Passed && at >= 0 &&
 				at < len(s.with.Rules) {
 				c := s.counts[s.with.Rules[at].Label]

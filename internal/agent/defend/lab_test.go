@@ -30,6 +30,7 @@ type lab struct {
 	each    int // samples a second
 	sent    float64
 	refused float64
+	others  float64 // packets that other interfaces have received, and sent
 	proven  map[netip.Addr]bool
 	pending []tap.Sampled
 }
@@ -40,6 +41,7 @@ type stream struct {
 	answers float64 // packets that the host sends for each
 	refused float64 // of these, RSTs
 	flood   bool
+	away    bool          // it comes by another interface
 	stops   bool          // when a flood begins
 	after   time.Duration // it begins so long after the lab
 	make    func(r *rand.Rand) packet.Spec
@@ -217,6 +219,11 @@ func (l *lab) advance(k *fakeKernel, now time.Time) {
 		if s.flood {
 			each = float64(l.scale)
 		}
+		if s.away {
+			l.others += s.rate * long.Seconds()
+			l.refused += s.refused * s.rate * long.Seconds()
+			continue
+		}
 		s.owed += s.rate * long.Seconds() / each
 		for ; s.owed >= 1; s.owed-- {
 			order = append(order, s)
@@ -271,7 +278,8 @@ func (l *lab) come(k *fakeKernel, s *stream, now time.Time) tap.Sampled {
 	if !passed {
 		s.dropped += float64(weight)
 	}
-	return tap.Sampled{At: now, Weight: uint64(weight), Slot: r.Slot, Passed: passed,
+	return tap.Sampled{At: now, Weight: uint64(weight), Slot: r.Slot,
+		By: k.slots[r.Slot].ID, Passed: passed,
 		Bytes: len(b), Packet: b[:min(len(b), snap)]}
 }
 

@@ -8,7 +8,6 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/signature"
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -156,16 +155,11 @@ const firstOf = 0.01
 // what is done about it has to stand; "" is the default.
 func (j *job) passedBy() string {
 	slots, by, all := j.base.Slots(), map[int]int{}, 0
-	judge, left := oracle.NewOn(j.base, j.link), mostJudged
-	each(j.flood, func(_ *packet.Packet, b []byte) {
-		if left--; left < 0 {
-			return
-		}
+	j.flood.Judge(j.base, nil, mostJudged, func(_ []byte, slot int, act action.Action) {
 		all++
-		res := judge.Eval(b)
-		if r := slots[res.Slot].Reason; res.Action == action.Pass && r != policy.ByProtect &&
+		if r := slots[slot].Reason; act == action.Pass && r != policy.ByProtect &&
 			r != policy.ByEssential {
-			by[res.Slot]++
+			by[slot]++
 		}
 	})
 	for i, r := range j.base.Rules {

@@ -5,37 +5,38 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
-// sent is how many packets an interface has sent, and how many of this machine's were refusals, by
-// their own counters.
+// sent is how many packets an interface has sent, by its own counter.
 type sent struct {
 	at      time.Time
 	packets uint64
-	refused refusals
+	refused refused
 }
 
 // second is how many there were a second, since the last time, without refusals: who refuses
 // something does not answer it. It is false the first time, and where the kernel does not say.
-func (s *sent) second(now time.Time, packets uint64, no refusals, ok bool) (rate float64, is bool) {
+func (s *sent) second(now time.Time, packets uint64, no refusals, others func() (traffic, bool),
+	ok bool) (rate float64, is bool) {
 	was := *s
 	if *s = (sent{}); ok {
-		*s = sent{now, packets, no}
+		*s = sent{now, packets, was.refused}
 	}
+	_, refusing := s.refused.since(now, no, others)
 	if !ok || was.at.IsZero() || packets < was.packets || !now.After(was.at) {
 		return 0, false
 	}
 	more := packets - was.packets
-	if was.refused.told && no.told {
-		more -= min(more, since(was.refused.all(), no.all()))
-	}
-	return float64(more) / now.Sub(was.at).Seconds(), true
+	return float64(more-min(more, refusing)) / now.Sub(was.at).Seconds(), true
 }
 
 // since is how much a counter has counted. One that began anew has counted nothing.
 func since(was, is uint64) uint64 { return max(was, is) - was }
 
-// refusals are what a network namespace says of packets that nobody wants.
+// refusals are what a network namespace says of packets that nobody wants, whatever interface they
+// came by.
 type refusals struct {
 	told         bool
 	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
@@ -43,8 +44,76 @@ type refusals struct {
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
 }
 
-// all are the packets by which something was refused.
-func (r refusals) all() uint64 { return r.resets + r.unreachables }
+// traffic is how many packets interfaces have received and sent.
+type traffic struct{ in, out uint64 }
+
+// refused is what a network namespace had refused the last time, and the traffic of all interfaces
+// but one, where it was asked for.
+type refused struct {
+	at     time.Time
+	no     refusals
+	others traffic
+	asked  bool
+}
+
+// fewRefusals is how many there may be between two looks without a look at other interfaces, which
+// takes longer the more there are.
+const fewRefusals = 20
+
+// since returns how many segments that came by an interface were refused since the last time, and
+// how many packets it sent to refuse something: at least, as each of the others may be of one of
+// the packets that other interfaces have received or sent. Where nobody knows that, it is none.
+func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool)) (segments,
+	refusing uint64) {
+	was := *r
+	*r = refused{at: now, no: no}
+	first := was.at.IsZero() || !was.no.told
+	segments = since(was.no.resets+was.no.broken, no.resets+no.broken)
+	refusing = since(was.no.resets+was.no.unreachables, no.resets+no.unreachables)
+	if !no.told || !first && max(segments, refusing) < fewRefusals {
+		return 0, 0
+	}
+	r.others, r.asked = others()
+	if first || !was.asked || !r.asked || r.others.in < was.others.in ||
+		r.others.out < was.others.out { // an interface has gone
+		return 0, 0
+	}
+	return segments - min(segments, r.others.in-was.others.in),
+		refusing - min(refusing, r.others.out-was.others.out)
+}
+
+// elsewhere is the traffic of all interfaces of a network namespace without that of one. Bridges,
+// bonds, VLANs and the like have packets that others have, too, and are not asked. It is false
+// where there is no such interface.
+func elsewhere(links []netlink.Link, dev string) (out traffic, ok bool) {
+	masters := map[int]bool{}
+	for _, l := range links {
+		masters[l.Attrs().MasterIndex] = true
+	}
+	var own traffic
+	for _, l := range links {
+		s := l.Attrs().Statistics
+		if s == nil {
+			continue
+		}
+		if l.Attrs().Name == dev {
+			own, ok = traffic{s.RxPackets, s.TxPackets}, true
+		}
+		if !masters[l.Attrs().Index] && !isStacked(l) {
+			out = traffic{out.in + s.RxPackets, out.out + s.TxPackets}
+		}
+	}
+	return traffic{out.in - min(out.in, own.in), out.out - min(out.out, own.out)}, ok
+}
+
+// isStacked says whether the packets of an interface are those of its parent.
+func isStacked(l netlink.Link) bool {
+	switch l.Type() {
+	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap":
+		return true
+	}
+	return false
+}
 
 // refusalsOf are those of the texts of /proc/net/snmp and snmp6.
 func refusalsOf(snmp, snmp6 string) refusals {
@@ -84,23 +153,4 @@ func counter(text, protocol, name string) (n uint64, ok bool) {
 func number(text string) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil
-}
-
-// refused are segments that were refused since the last time.
-type refused struct {
-	at       time.Time
-	segments uint64
-}
-
-// since is how many there were. It is false the first time, where that was more than a second ago,
-// and where the kernel does not say.
-func (r *refused) since(now time.Time, no refusals) (segments float64, is bool) {
-	was := *r
-	if *r = (refused{}); no.told {
-		*r = refused{now, no.resets + no.broken}
-	}
-	if !no.told || was.at.IsZero() || now.Sub(was.at) > time.Second {
-		return 0, false
-	}
-	return float64(since(was.segments, r.segments)), true
 }

@@ -3,41 +3,45 @@ package defend
 import (
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
+
+// alone says that other interfaces have no traffic.
+func alone() (traffic, bool) { return traffic{}, true }
 
 // TestWhatIsSentIsCountedFromTheSecondLookOn: one counter says nothing of a second.
 func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	var s sent
 	now := time.Now()
-	none := refusals{told: true}
-	if _, ok := s.second(now, 1000, none, true); ok {
-		t.Error("the first time")
-	}
-	if rate, ok := s.second(now.Add(2*time.Second), 1500, none, true); !ok || rate != 250 {
-		t.Errorf("the second time: %v, %v", rate, ok)
-	}
-	no := refusals{told: true, resets: 40, unreachables: 60}
-	if rate, ok := s.second(now.Add(3*time.Second), 1700, no, true); !ok || rate != 100 {
-		t.Errorf("200 packets, of which 100 refuse something: %v, %v", rate, ok)
-	}
-	if rate, ok := s.second(now.Add(4*time.Second), 1800, none, true); !ok || rate != 100 {
-		t.Errorf("refusals whose counter began anew: %v, %v", rate, ok)
-	}
-	no.resets = 900 // by another interface
-	if rate, ok := s.second(now.Add(5*time.Second), 1900, no, true); !ok || rate != 0 {
-		t.Errorf("more refusals than packets: %v, %v", rate, ok)
-	}
-	if rate, ok := s.second(now.Add(6*time.Second), 2000, refusals{}, true); !ok || rate != 100 {
-		t.Errorf("refusals that nobody tells: %v, %v", rate, ok)
-	}
-	if rate, ok := s.second(now.Add(7*time.Second), 2100, no, true); !ok || rate != 100 {
-		t.Errorf("refusals that were not told before: %v, %v", rate, ok)
-	}
-	if _, ok := s.second(now.Add(8*time.Second), 10, none, true); ok {
-		t.Error("a counter that began anew")
-	}
-	if _, ok := s.second(now.Add(9*time.Second), 0, none, false); ok || s != (sent{}) {
-		t.Error("a device that is not there")
+	no := refusals{told: true}
+	for i, look := range []struct {
+		after   time.Duration
+		packets uint64
+		no      refusals
+		gone    bool // there is no such device
+		rate    float64
+		ok      bool
+		what    string
+	}{
+		{0, 1000, no, false, 0, false, "the first time"},
+		{2, 1500, no, false, 250, true, "the second time"},
+		{3, 1700, refusals{true, 40, 0, 60}, false, 200, true,
+			"100 refusals, beside traffic of others that nobody has looked at before"},
+		{4, 1900, refusals{true, 80, 0, 120}, false, 100, true, "100 refusals more"},
+		{5, 2000, no, false, 100, true, "refusals whose counter began anew"},
+		{6, 2100, refusals{true, 900, 0, 0}, false, 100, true, "more than it has sent, at first"},
+		{7, 2200, refusals{true, 1900, 0, 0}, false, 0, true, "more than it has sent"},
+		{8, 2300, refusals{}, false, 100, true, "refusals that nobody tells"},
+		{9, 2400, refusals{true, 1900, 0, 0}, false, 100, true, "that were not told before"},
+		{10, 10, no, false, 0, false, "a counter that began anew"},
+		{11, 0, no, true, 0, false, "a device that is not there"},
+	} {
+		at := now.Add(look.after * time.Second)
+		rate, ok := s.second(at, look.packets, look.no, alone, !look.gone)
+		if rate != look.rate || ok != look.ok {
+			t.Errorf("%d, %s: %v, %v", i, look.what, rate, ok)
+		}
 	}
 	if n, ok := (namespace{}).sent("lo"); !ok || n > 1<<62 {
 		t.Errorf("of lo: %d, %v", n, ok)
@@ -67,20 +71,73 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	if got := (namespace{}).refused(); !got.told {
 		t.Errorf("of this machine: %+v", got)
 	}
+}
+
+// TestRefusalsOfOthersAreNotOfThisInterface: refusals were counted by namespace. Each packet that
+// another interface has received may be one that was refused, and each that it has sent a refusal.
+func TestRefusalsOfOthersAreNotOfThisInterface(t *testing.T) {
 	var r refused
 	now := time.Now()
-	for i, want := range []struct {
-		after          time.Duration
-		resets, broken uint64
-		more           float64
-		ok             bool
-	}{{0, 100, 5, 0, false}, {200 * time.Millisecond, 180, 25, 100, true},
-		{2 * time.Second, 900, 25, 0, false}} {
-		now = now.Add(want.after)
-		more, ok := r.since(now, refusals{told: true, resets: want.resets,
-			broken: want.broken})
-		if more != want.more || ok != want.ok {
-			t.Errorf("the look %d: %v, %v", i+1, more, ok)
+	asked := 0
+	for i, look := range []struct {
+		no                 refusals
+		others             traffic
+		unknown            bool
+		segments, refusing uint64
+		asks               bool
+	}{
+		{no: refusals{true, 100, 5, 0}, asks: true},
+		{no: refusals{true, 180, 25, 300}, segments: 100, refusing: 380, asks: true},
+		{no: refusals{true, 280, 25, 300}, others: traffic{60, 30}, segments: 40, refusing: 70,
+			asks: true},
+		{no: refusals{true, 380, 25, 300}, others: traffic{1060, 1030}, asks: true},
+		{no: refusals{true, 390, 25, 300}, others: traffic{1060, 1030}}, // few
+		{no: refusals{true, 490, 25, 300}, asks: true},
+		{no: refusals{true, 590, 25, 300}, unknown: true, asks: true},
+		{no: refusals{true, 690, 25, 300}, asks: true},
+		{no: refusals{true, 790, 25, 300}, segments: 100, refusing: 100, asks: true},
+		{},
+		{no: refusals{true, 990, 25, 300}, asks: true},
+	} {
+		before := asked
+		segments, refusing := r.since(now, look.no, func() (traffic, bool) {
+			asked++
+			return look.others, !look.unknown
+		})
+		if segments != look.segments || refusing != look.refusing || asked > before != look.asks {
+			t.Errorf("the look %d: %d segments, %d refusals, looked at others: %t", i+1, segments,
+				refusing, asked > before)
 		}
+	}
+}
+
+// TestTrafficElsewhere has each packet once: those of a bond are of its parts, those of a VLAN of
+// what it is on.
+func TestTrafficElsewhere(t *testing.T) {
+	var links []netlink.Link
+	add := func(name string, master int, packets uint64, l netlink.Link) {
+		*l.Attrs() = netlink.LinkAttrs{Name: name, Index: len(links) + 1, MasterIndex: master,
+			Statistics: &netlink.LinkStatistics{RxPackets: packets, TxPackets: 2 * packets}}
+		links = append(links, l)
+	}
+	add("lo", 0, 1, &netlink.Device{})
+	add("eth0", 4, 10, &netlink.Device{})
+	add("eth1", 4, 100, &netlink.Device{})
+	add("bond0", 6, 110, &netlink.Bond{})
+	add("bond0.7", 0, 30, &netlink.Vlan{})
+	add("br0", 0, 1070, &netlink.Bridge{})
+	add("tap0", 6, 1000, &netlink.Tuntap{})
+	add("tun0", 0, 10_000, &netlink.Tuntap{})
+	for dev, want := range map[string]uint64{"lo": 11_110, "eth0": 11_101, "bond0": 11_001,
+		"bond0.7": 11_081, "br0": 10_041, "tun0": 1111} {
+		if got, ok := elsewhere(links, dev); !ok || got != (traffic{want, 2 * want}) {
+			t.Errorf("%s: %+v, %v; want %d", dev, got, ok, want)
+		}
+	}
+	if _, ok := elsewhere(links, "eth9"); ok {
+		t.Error("of no device")
+	}
+	if _, ok := (namespace{}).elsewhere("lo"); !ok {
+		t.Error("of lo")
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"levee/internal/dataplane/tap"
 	"levee/internal/lang/field"
-	"levee/internal/packet"
 )
 
 // protocolNames are the words of the language for protocols, by number.
@@ -22,21 +21,14 @@ var protocolNames = func() (out [256]string) {
 	return out
 }()
 
-// tell tells of a sample, whatever became of its packet.
+// tell tells of a sample, whatever became of its packet, which is decoded.
 func (w *Watcher) tell(s *tap.Sampled) {
 	if w.Sampled == nil {
 		return
 	}
-	rec := packet.Record{Data: s.Packet, Length: s.Bytes}
-	whole, missing := rec.Whole(w.whole)
-	if missing > 0 {
-		w.whole = whole
-	}
-	var p packet.Packet
-	w.link.Decode(whole, &p)
 	protocol, source := "not IP", netip.Addr{}
-	if p.IsIP() {
-		protocol, source = protocolNames[p.Proto], p.Src
+	if w.packet.IsIP() {
+		protocol, source = protocolNames[w.packet.Proto], w.packet.Src
 	}
 	w.Sampled.Add(w.Dev, protocol, source, float64(s.Weight), s.Bytes)
 }

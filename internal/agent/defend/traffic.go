@@ -18,7 +18,8 @@ const snap = 128
 type frame struct {
 	at     time.Time
 	length int
-	n      uint8 // bytes
+	by     string // the ID of the slot that passed it
+	n      uint8  // bytes
 	head   [snap]byte
 }
 
@@ -28,7 +29,7 @@ func (f *frame) add(s *signature.Sample, buf *[]byte) {
 	if missing > 0 {
 		*buf = whole
 	}
-	s.Add(whole, missing)
+	s.AddPassed(whole, missing, f.by)
 }
 
 // recent are the last packets that have passed, the oldest first.
@@ -39,13 +40,13 @@ type recent struct {
 
 const mostRecent = 8192
 
-func (r *recent) add(at time.Time, b []byte, length int) *frame {
+func (r *recent) add(at time.Time, b []byte, length int, by string) *frame {
 	if len(r.ring) < mostRecent {
 		r.ring = append(r.ring, frame{})
 	}
 	f := &r.ring[r.next]
 	r.next = (r.next + 1) % mostRecent
-	f.at, f.length = at, length
+	f.at, f.length, f.by = at, length, by
 	f.n = uint8(copy(f.head[:], b))
 	return f
 }

@@ -17,6 +17,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/rulebook"
+	"levee/internal/agent/signature"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
 	"levee/internal/lang/policy"
@@ -220,6 +221,7 @@ func (w *Watcher) read(ctx context.Context) error {
 
 // sample takes one sample.
 func (w *Watcher) sample(s tap.Sampled) {
+	w.decodeBytes(s.Packet, s.Bytes)
 	w.tell(&s)
 	w.cpus[s.CPU] += float64(s.Weight)
 	w.sampled = s.At
@@ -228,8 +230,7 @@ func (w *Watcher) sample(s tap.Sampled) {
 		w.dropped(&s)
 		return
 	}
-	f := w.recent.add(s.At, s.Packet, s.Bytes)
-	w.decode(f)
+	f := w.recent.add(s.At, s.Packet, s.Bytes, s.By)
 	w.regulars.pass(s.At, w.packet.Src, float64(s.Weight), w.floods.Clean())
 	for _, e := range w.eyes {
 		e.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
@@ -245,9 +246,8 @@ func (w *Watcher) dropped(s *tap.Sampled) {
 	if label == "" {
 		return
 	}
-	f := frame{at: s.At, length: s.Bytes}
+	f := frame{at: s.At, length: s.Bytes, by: signature.Unsaid}
 	f.n = uint8(copy(f.head[:], s.Packet))
-	w.decode(&f)
 	w.regulars.drop(label, w.packet.Src, float64(s.Weight), &f)
 }
 
@@ -263,8 +263,11 @@ func (w *Watcher) lost(ctx context.Context, but []string) {
 }
 
 // decode reads a packet into w.packet.
-func (w *Watcher) decode(f *frame) {
-	rec := packet.Record{Data: f.head[:f.n], Length: f.length}
+func (w *Watcher) decode(f *frame) { w.decodeBytes(f.head[:f.n], f.length) }
+
+// decodeBytes reads a packet of that length, of which these are the first bytes, into w.packet.
+func (w *Watcher) decodeBytes(b []byte, length int) {
+	rec := packet.Record{Data: b, Length: length}
 	whole, missing := rec.Whole(w.whole)
 	if missing > 0 {
 		w.whole = whole
@@ -330,7 +333,7 @@ func (w *Watcher) doubt(now time.Time) {
 		return
 	}
 	packets, told := w.kernel.sent(w.Dev)
-	if sent, ok := w.sentNow.second(now, packets, w.kernel.refused(), told); ok {
+	if sent, ok := w.sentNow.second(now, packets, w.kernel.refused(), w.elsewhere, told); ok {
 		for _, e := range w.eyes {
 			e.detector.SentNow(now, sent)
 		}
@@ -348,12 +351,18 @@ func (w *Watcher) doubtSegments(now time.Time) {
 	}) {
 		return
 	}
-	if segments, ok := w.refused.since(now, w.kernel.refused()); ok {
+	if now.Sub(w.refused.at) > time.Second {
+		w.refused = refused{}
+	}
+	if segments, _ := w.refused.since(now, w.kernel.refused(), w.elsewhere); segments > 0 {
 		for _, e := range w.eyes {
-			e.detector.Refused(segments)
+			e.detector.Refused(float64(segments))
 		}
 	}
 }
+
+// elsewhere is the traffic of all interfaces but the one that is watched.
+func (w *Watcher) elsewhere() (traffic, bool) { return w.kernel.elsewhere(w.Dev) }
 
 // aside keeps off the CPUs that a flood comes in on while it passes.
 func (w *Watcher) aside() {
@@ -369,13 +378,12 @@ func (w *Watcher) aside() {
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
 	no := w.kernel.refused()
-	w.sentNow = sent{}
-	w.sentNow.second(now, packets, no, told)
-	if sent, ok := w.sent.second(now, packets, no, told); ok {
+	if sent, ok := w.sent.second(now, packets, no, w.elsewhere, told); ok {
 		for _, e := range w.eyes {
 			e.detector.Sent(sent)
 		}
 	}
+	w.sentNow = w.sent
 	raised := w.floods.Passing()
 	for _, e := range w.eyes {
 		raised = raised || e.detector.Raised(now)

@@ -9,8 +9,15 @@ import (
 // ready. It may be used concurrently.
 type Sampled struct {
 	mu   sync.Mutex
-	sums map[Key]*sampledSum
+	sums map[sampledKey]*sampledSum
 	devs map[string]bool
+}
+
+// sampledKey is a protocol of an interface, or else a source; that of the others is not valid. Keys
+// of series are made once they are taken, as most packets are of a few sources.
+type sampledKey struct {
+	dev, protocol string
+	source        netip.Addr
 }
 
 type sampledSum struct{ packets, bytes float64 }
@@ -21,17 +28,16 @@ const mostSampled = 4096
 // Add adds a sampled packet, which stands for weight packets of that many bytes each. Sources of
 // IPv6 are told apart by their /64, since a host has all of one.
 func (s *Sampled) Add(dev, protocol string, source netip.Addr, weight float64, bytes int) {
-	id := Others
-	if a := source.Unmap(); a.Is4() {
-		id = a.String()
-	} else if a.Is6() {
-		id = netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
+	if source = source.Unmap(); source.Is6() {
+		b := source.As16()
+		clear(b[8:])
+		source = netip.AddrFrom16(b)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.observe(dev)
-	s.add(Key{dev, Protocol, protocol}, weight, bytes)
-	s.add(Key{dev, Source, id}, weight, bytes)
+	s.add(sampledKey{dev: dev, protocol: protocol}, weight, bytes)
+	s.add(sampledKey{dev: dev, source: source}, weight, bytes)
 }
 
 // Observe says that packets of an interface are sampled, also where none came.
@@ -43,15 +49,15 @@ func (s *Sampled) Observe(dev string) {
 
 func (s *Sampled) observe(dev string) {
 	if s.sums == nil {
-		s.sums, s.devs = map[Key]*sampledSum{}, map[string]bool{}
+		s.sums, s.devs = map[sampledKey]*sampledSum{}, map[string]bool{}
 	}
 	s.devs[dev] = true
 }
 
-func (s *Sampled) add(k Key, weight float64, bytes int) {
+func (s *Sampled) add(k sampledKey, weight float64, bytes int) {
 	sum := s.sums[k]
-	if sum == nil && len(s.sums) >= mostSampled {
-		k.ID = Others
+	if sum == nil && k.protocol == "" && len(s.sums) >= mostSampled {
+		k = sampledKey{dev: k.dev}
 		sum = s.sums[k]
 	}
 	if sum == nil {
@@ -62,6 +68,19 @@ func (s *Sampled) add(k Key, weight float64, bytes int) {
 	sum.bytes += weight * float64(bytes)
 }
 
+// key is that of the series.
+func (k sampledKey) key() Key {
+	switch {
+	case k.protocol != "":
+		return Key{k.dev, Protocol, k.protocol}
+	case k.source.Is4():
+		return Key{k.dev, Source, k.source.String()}
+	case k.source.Is6():
+		return Key{k.dev, Source, netip.PrefixFrom(k.source, 64).String()}
+	}
+	return Key{k.dev, Source, Others}
+}
+
 // Take returns what was added since it was taken last.
 func (s *Sampled) Take() []Amount {
 	s.mu.Lock()
@@ -70,14 +89,13 @@ func (s *Sampled) Take() []Amount {
 	s.mu.Unlock()
 	var out []Amount
 	for dev := range devs {
-		for _, kind := range []Kind{Protocol, Source} {
-			if sums[Key{dev, kind, Others}] == nil {
-				out = append(out, Amount{Series: Series{Key: Key{dev, kind, Others}}})
-			}
+		out = append(out, Amount{Series: Series{Key: Key{dev, Protocol, Others}}})
+		if sums[sampledKey{dev: dev}] == nil {
+			out = append(out, Amount{Series: Series{Key: Key{dev, Source, Others}}})
 		}
 	}
 	for k, sum := range sums {
-		out = append(out, Amount{Series: Series{Key: k}, Packets: uint64(sum.packets + 0.5),
+		out = append(out, Amount{Series: Series{Key: k.key()}, Packets: uint64(sum.packets + 0.5),
 			Bytes: uint64(sum.bytes + 0.5)})
 	}
 	return out

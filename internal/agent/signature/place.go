@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
@@ -25,12 +24,15 @@ func forget(p *policy.Policy) (*policy.Policy, bool) {
 	return &q, len(q.Rules) != len(p.Rules)
 }
 
-// judge lets the oracle judge all packets of a sample.
-func (w *work) judge(p *policy.Policy, s *Sample, tell func(n, slot int, act action.Action)) {
-	judge := oracle.NewOn(p, s.link)
-	s.each(s.all(), func(n int, b []byte) {
-		res := judge.Eval(b)
-		tell(n, res.Slot, res.Action)
+// judge judges all packets of a sample by a policy, in which rules are chosen.
+func (w *work) judge(p *policy.Policy, rules []chosen, s *Sample,
+	tell func(n, slot int, act action.Action)) {
+	newer := func(r *policy.Rule) bool {
+		return w.Newer != nil && w.Newer(r) ||
+			slices.ContainsFunc(rules, func(c chosen) bool { return c.resolved == r })
+	}
+	s.judge(s.all(), p, newer, func(n int, _ []byte, slot int, act action.Action) {
+		tell(n, slot, act)
 	})
 }
 
@@ -104,11 +106,12 @@ func ruleOf(text string, n int) *policy.Rule {
 // place returns where a rule stands: in front of the first rule of the policy that passes some of
 // what it is to drop. Rules in front of that go on to decide first.
 func (w *work) place(c chosen) int {
-	front, _ := w.inserted([]chosen{{resolved: c.resolved}}, false)
+	alone := []chosen{{resolved: c.resolved}}
+	front, _ := w.inserted(alone, false)
 	mine := front.RuleSlot(0)
 	by, n := map[int]int{}, 0
 	target := 0
-	w.judge(front, w.flood, func(k, slot int, _ action.Action) {
+	w.judge(front, alone, w.flood, func(k, slot int, _ action.Action) {
 		if target < len(w.targets) && w.targets[target] == k {
 			target++
 			if slot == mine {
@@ -125,7 +128,7 @@ func (w *work) place(c chosen) int {
 	return len(w.base.Rules)
 }
 
-// measure lets the oracle judge both samples by the policy with rules, and counts what each drops.
+// measure judges both samples by the policy with rules, and counts what each drops.
 func (w *work) measure(rules []chosen) (dropped, harmed []int) {
 	p, at := w.inserted(rules, false)
 	of := map[int]int{}
@@ -135,7 +138,7 @@ func (w *work) measure(rules []chosen) (dropped, harmed []int) {
 	count := func(s *Sample, passed []int) []int {
 		out := make([]int, len(rules))
 		next := 0
-		w.judge(p, s, func(n, slot int, _ action.Action) {
+		w.judge(p, rules, s, func(n, slot int, _ action.Action) {
 			if passed != nil {
 				if next >= len(passed) || passed[next] != n {
 					return

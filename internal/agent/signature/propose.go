@@ -24,6 +24,8 @@ type Limits struct {
 	// Policy is the one in force; nil is one that passes everything. What it protects, passes as
 	// essential or passes by an earlier rule stays so, and only what it passes counts as flood.
 	Policy *policy.Policy
+	// Newer are rules of the policy that came after packets of the samples were judged.
+	Newer Newer
 	// Label begins the labels of the rules; "" is "flood".
 	Label string
 }
@@ -180,7 +182,7 @@ func newWork(flood, good *Sample, l Limits) *work {
 	w.base, w.forgot = forget(w.base)
 	w.before = findingsOf(w.base, nil)
 	slots := w.base.Slots()
-	w.judge(w.base, flood, func(n int, slot int, act action.Action) {
+	w.judge(w.base, nil, flood, func(n int, slot int, act action.Action) {
 		w.slots = append(w.slots, slot)
 		switch r := slots[slot].Reason; {
 		case act == action.Drop:

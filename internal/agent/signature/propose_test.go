@@ -73,7 +73,7 @@ func dropped(p *policy.Policy, frames [][]byte) float64 {
 	s := sampleOf(nil, frames)
 	w := &work{}
 	n := 0
-	w.judge(p, s, func(_, slot int, act action.Action) {
+	w.judge(p, nil, s, func(_, slot int, act action.Action) {
 		if act == action.Drop {
 			n++
 		}

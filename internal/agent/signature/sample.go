@@ -32,14 +32,16 @@ type Sample struct {
 	most   int
 	rnd    *rand.Rand
 	frames []frame
-	seen   int // packets that were added
-	left   int // of them, left out for their headers
+	seen   int  // packets that were added
+	blind  bool // of some nobody knows what passed them
+	left   int  // of them, left out for their headers
 }
 
 // frame is a packet of a sample.
 type frame struct {
 	head   []byte
 	length int
+	by     string // the ID of the slot that passed it; "": nobody knows
 }
 
 // NewSample makes an empty sample of packets of a link layer that holds up to most, or Most for 0.
@@ -66,8 +68,12 @@ func NewSample(link packet.Link, p *policy.Policy, most int) *Sample {
 
 // Add adds a frame at its length on the wire (packet.Record.Whole). At its end as many bytes as are
 // missing were not captured, and are zero. It keeps no part of b.
-func (s *Sample) Add(b []byte, missing int) {
+func (s *Sample) Add(b []byte, missing int) { s.AddPassed(b, missing, "") }
+
+// AddPassed is Add for a packet that a slot has passed: by is its ID in policy.Slots, or Unsaid.
+func (s *Sample) AddPassed(b []byte, missing int, by string) {
 	s.seen++
+	s.blind = s.blind || by == ""
 	var pkt packet.Packet
 	length := len(b)
 	s.link.Decode(b, &pkt)
@@ -84,14 +90,12 @@ func (s *Sample) Add(b []byte, missing int) {
 			return
 		}
 		old := &s.frames[place]
-		old.head, old.length = append(old.head[:0], b[:keep]...), length
+		old.head, old.length, old.by = append(old.head[:0], b[:keep]...), length, by
 		return
 	}
-	s.frames = append(s.frames, frame{append([]byte(nil), b[:keep]...), length})
+	s.frames = append(s.frames, frame{append([]byte(nil), b[:keep]...), length, by})
 }
 
-// Seen is how many packets were added, Len how many are held, and LeftOut how many have headers
-// that are too long to be held.
 // AddAll looks at what next gives until io.EOF: a frame, and how many bytes of it are missing. It
 // leaves out packets that the link layer cannot have, and counts them.
 func (s *Sample) AddAll(next func() (frame []byte, missing int, err error)) (other int, err error) {
@@ -114,6 +118,8 @@ func (s *Sample) AddAll(next func() (frame []byte, missing int, err error)) (oth
 	}
 }
 
+// Seen is how many packets were added, Len how many are held, and LeftOut how many have headers
+// that are too long to be held.
 func (s *Sample) Seen() int    { return s.seen }
 func (s *Sample) Len() int     { return len(s.frames) }
 func (s *Sample) LeftOut() int { return s.left }

@@ -120,8 +120,9 @@ func (w *work) notes(p *Proposal) (notes []string) {
 	add(p.Good.Packets == 0, "No good traffic was given: the collateral is unknown, and only "+
 		"narrow rules are proposed.")
 	scarce := p.Good.Packets > 0 && highest(0, p.Good.Packets) > max(w.Collateral, 0.0001)
+	blind := w.flood.blind || w.good.blind
 	for _, f := range field.Remembered() {
-		add(w.base.Asks(f), "%s", f.Info().Untold)
+		add(blind && w.base.Asks(f), "%s", f.Info().Untold)
 	}
 	add(scarce, "%d good packets are few: one that none of them shows may be up to %s of all.",
 		p.Good.Packets, percent(highest(0, p.Good.Packets)))
@@ -131,10 +132,14 @@ func (w *work) notes(p *Proposal) (notes []string) {
 		"count.", p.Flood.Kept, p.Flood.Packets)
 	add(w.forgot, "Limits, cookies and fragments track were left out: a sample has too few "+
 		"packets for them.")
-	dynamic := slices.ContainsFunc(w.base.Sets, func(s *policy.Set) bool {
-		return s.Kind == policy.Dynamic
-	})
-	add(dynamic, "Dynamic sets were taken as empty.")
+	var empty []string
+	for _, s := range w.base.Sets {
+		if s.Kind == policy.Dynamic {
+			empty = append(empty, s.Name)
+		}
+	}
+	add(blind && len(empty) > 0, "Dynamic sets were taken as empty: %s.",
+		strings.Join(empty, ", "))
 	add(p.Flood.LeftOut+p.Good.LeftOut > 0, "Packets were left out, as their headers are longer "+
 		"than %d bytes: %d of the flood, %d good ones.", headers, p.Flood.LeftOut, p.Good.LeftOut)
 	return notes

@@ -25,6 +25,7 @@ type Sampled struct {
 	Weight uint64 // packets, with this one
 	CPU    int    // that judged it
 	Slot   int    // that decided, of the policy in force
+	By     string // the ID of that slot
 	Passed bool
 	Bytes  int    // of the whole frame
 	Packet []byte // the first of them; it is overwritten when the function returns
@@ -170,9 +171,13 @@ func (s *Sampler) Read(tell func(Sampled)) error {
 		if err != nil {
 			return err
 		}
+		by := ""
+		if e.Slot < len(s.Hook.G.Slots) {
+			by = s.Hook.G.Slots[e.Slot].ID
+		}
 		tell(Sampled{At: s.Hook.epoch.Add(e.Time), Weight: weight, CPU: int(e.ID),
-			Slot: e.Slot, Passed: verdictOf(s.Hook.G.Mode, e.Verdict) == "pass", Bytes: e.Bytes,
-			Packet: frame})
+			Slot: e.Slot, By: by, Passed: verdictOf(s.Hook.G.Mode, e.Verdict) == "pass",
+			Bytes: e.Bytes, Packet: frame})
 	}
 }
 

@@ -65,8 +65,6 @@ func NewOn(p *policy.Policy, link packet.Link) *Evaluator {
 	names := map[*policy.Set]*nameSet{}
 	for _, s := range p.Sets {
 		switch {
-		case s.Self:
-			sets[s] = newAddressSet(p.Own)
 		case s.Type == policy.Addresses:
 			sets[s] = newAddressSet(s.Prefixes)
 		case s.Type == policy.Names && s.Kind == policy.Dynamic:

@@ -43,9 +43,6 @@ type Policy struct {
 	Sources        []*Source // for the agent
 	Lists          []*List   // for the agent
 	Detects        []*Detect // likewise
-	// Own is what `self` holds for an evaluator: the kernel's own set, where samples of what it has
-	// judged are judged again. No program is made of it.
-	Own []netip.Prefix
 
 	arriving *Policy // in a policy for what leaves: the policy that has it
 }

@@ -1,0 +1,62 @@
+package defend
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"levee/internal/agent/detect"
+	"levee/internal/agent/incident"
+	"levee/internal/agent/kind"
+	"levee/internal/agent/signature"
+	"levee/internal/lang/policy"
+	"levee/internal/packet"
+)
+
+// TestWhatPassedASampleIsKnown: samples were judged again by the policy, with dynamic sets that are
+// empty and no connections. What a rule passes that asks one of these looked as if the default had
+// dropped it: no rule was found against such a flood, and rules cost nothing of such good traffic.
+func TestWhatPassedASampleIsKnown(t *testing.T) {
+	for _, rule := range []string{"pass to self", "pass from known", "pass established",
+		"pass udp to services"} {
+		base := parsed(t, "set known = dynamic(max 100, lease 1h)\n"+
+			"set services = dynamic(of endpoints, max 100, lease 1h)\n"+rule+
+			"\ndefault drop\ndetect \"floods\" enforce\n")
+		slots := base.Slots()
+		by := slots[slices.IndexFunc(slots, func(s policy.Slot) bool {
+			return s.Reason == policy.ByRule
+		})].ID
+		search := func(alike int) *job {
+			j := &job{Search: searching(detect.Alarm{Kind: kind.UDP, All: 60_000,
+				Threshold: 10_000, UsualAll: 50}).Search, beyond: 1, base: base, kinds: 1000,
+				good:  signature.NewSample(packet.Ethernet, nil, 10_000),
+				flood: signature.NewSample(packet.Ethernet, nil, 1000)}
+			j.Of.Collateral = 1e-3
+			for i := range 4000 {
+				j.good.AddPassed(segmentOf(t, fmt.Sprintf("198.51.100.%d", i%100),
+					uint16(40000+i), packet.ACK), 0, by)
+			}
+			payload := []byte("a flood has one of its own")
+			for i := range 1000 {
+				from := fmt.Sprintf("%d.%d.%d.7", 20+i%150, i*7%250, i*13%250)
+				b := datagramTo(t, from, uint16(1024+i*61%50_000), 27015, payload)
+				j.flood.AddPassed(b, 0, by)
+				if i < alike {
+					j.good.AddPassed(b, 0, by)
+				}
+			}
+			return j
+		}
+		found, err := search(0).run(t.Context())
+		if err != nil || len(found.Rules) != 1 || found.Rules[0].Action != "drop" ||
+			found.Rules[0].Coverage < 0.99 || found.Rules[0].Before != rule {
+			t.Errorf("%s: %+v, %v", rule, found, err)
+		}
+		found, err = search(400).run(t.Context())
+		if err != nil || slices.ContainsFunc(found.Rules, func(r incident.Rule) bool {
+			return r.Action == "drop"
+		}) {
+			t.Errorf("%s, which passes clients that send the same: %+v, %v", rule, found, err)
+		}
+	}
+}
