@@ -393,6 +393,30 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 	return k
 }
 
+// now tells the ledger the time, as each does who puts leases into it or compares them with it.
+func (a *Agent) now() time.Time {
+	now := time.Now()
+	jumped, err := a.ledger.Clock(now)
+	if err != nil {
+		_ = a.wrote(err)
+	}
+	if jumped == 0 {
+		return now
+	}
+	for k, until := range a.owed {
+		if !until.IsZero() {
+			a.owed[k] = until.Add(jumped)
+		}
+	}
+	way := "forward"
+	if jumped < 0 {
+		way = "back"
+	}
+	a.alarm("the clock has jumped %s by %v (it was set, or the machine slept): leases are moved "+
+		"with it, and last as long as they were to", way, jumped.Abs().Round(time.Second))
+	return now
+}
+
 // say logs a line, the same one at most once a minute.
 func (a *Agent) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)

@@ -127,6 +127,33 @@ func TestALeaseOfACommandEndsNoSoonerInTheLedger(t *testing.T) {
 	})
 }
 
+// TestADoorThatAKnockOpenedStoodOpen: an entry of half a minute was leased, and the machine began
+// anew with a clock that was ten minutes behind. The kernel was given ten minutes and a half.
+func TestADoorThatAKnockOpenedStoodOpen(t *testing.T) {
+	dir := t.TempDir()
+	const lasts, behind = 30 * time.Second, 10 * time.Minute
+	p := netip.MustParsePrefix("198.51.100.9/32")
+	l, err := ledger.Open(filepath.Join(dir, "agent.db"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().Add(behind)
+	if err := errors.Join(l.Record([]ledger.Lease{{Set: "s", Entry: ledger.Of(p), Origin: "ops",
+		Since: before, Until: before.Add(lasts)}}, nil), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, dir, k, "")
+	a.compare(t.Context())
+	if has := k.sets["s"][p]; has <= 0 || has > lasts+time.Second {
+		t.Errorf("the kernel has it for %v, of %v", has, lasts)
+	}
+	if n := len(a.status.Alarms); n != 1 ||
+		!strings.Contains(a.status.Alarms[0].Text, "the clock has jumped back by 10m") {
+		t.Errorf("%d alarms: %v", n, a.status.Alarms)
+	}
+}
+
 // start makes an agent that reads a file from its beginning, with what Run does before its loop.
 func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	t.Helper()

@@ -32,7 +32,7 @@ func (a *Agent) compare(ctx context.Context) {
 		return
 	}
 	a.withdrawOwed(ctx)
-	c := &comparison{agent: a, protected: protected, begun: time.Now(),
+	c := &comparison{agent: a, protected: protected, begun: a.now(),
 		all: map[string]*SetStatus{}, some: map[string][]sets.Entry{}}
 	err := a.pages(ctx, func(after string) (string, error) {
 		seen := 0

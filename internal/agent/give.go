@@ -179,6 +179,7 @@ func (to *changes) gone() (all []ledger.Entry) {
 
 // changesOf compares a piece with the ledger, and counts in out what becomes of its entries.
 func (a *Agent) changesOf(ctx context.Context, c *piece, out *given) (*changes, error) {
+	now := a.now()
 	left, err := a.leasedOf(c.claim, c.gone)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (a *Agent) changesOf(ctx context.Context, c *piece, out *given) (*changes, 
 	if err != nil {
 		return nil, err
 	}
-	to := &changes{now: time.Now(), ends: map[ledger.Entry]time.Time{},
+	to := &changes{now: now, ends: map[ledger.Entry]time.Time{},
 		leases: make([]ledger.Lease, 0, len(entries)), raise: make([]sets.Entry, 0, len(entries))}
 	for i, p := range c.gone {
 		if left[i].had {

@@ -73,7 +73,7 @@ func (a *Agent) lease(ctx context.Context, name string, some []ledger.Entry, ori
 		lasts = set.Lease
 	}
 	protected := a.protected(ctx)
-	now := time.Now()
+	now := a.now()
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}
 	for _, p := range some {

@@ -312,7 +312,7 @@ func (a *Agent) flush(ctx context.Context) {
 		a.settled()
 		return
 	}
-	now := time.Now()
+	now := a.now()
 	defer func() { a.flushed = time.Now() }()
 	var leases []ledger.Lease
 	entries := map[string][]sets.Entry{}

@@ -93,6 +93,7 @@ type ClockError struct {
 	Behind time.Duration // its time is so much before that of the gate; after it where negative
 	Begun  bool          // it is of before the gate began, which may have taken it then
 	Back   bool          // the gate's clock has gone back behind what it remembers
+	Later  bool          // a gate before has taken one of a later time
 }
 
 func (e *ClockError) Error() string {
@@ -103,6 +104,11 @@ func (e *ClockError) Error() string {
 	if e.Back {
 		return fmt.Sprintf("this machine's clock has gone back: for %v more nobody can tell what "+
 			"has been here before", by.Round(time.Millisecond))
+	}
+	if e.Later {
+		return fmt.Sprintf("one of a later time was taken before this began to listen: for %v "+
+			"more nobody can tell what has been here before, unless both sides get a new key",
+			by.Round(time.Millisecond))
 	}
 	if e.Begun {
 		return fmt.Sprintf("it was sent %v before this began to listen: knock again",
@@ -116,6 +122,8 @@ func (e *ClockError) Error() string {
 type Gate struct {
 	key  Key
 	from time.Time // it remembers what came since then
+	last time.Time // of all that gates with this key have taken, the latest time
+	past time.Time // what last was when this one began
 	// numbers of what was taken, and until when these could come again
 	seen map[[nonceLen]byte]time.Time
 	next time.Time // when seen is looked through again
@@ -123,9 +131,32 @@ type Gate struct {
 }
 
 // NewGate returns a gate that has taken nothing, from now on: what was sent before may have been
-// taken by another.
-func NewGate(k Key, now time.Time) *Gate {
-	return &Gate{key: k, from: now, seen: map[[nonceLen]byte]time.Time{}}
+// taken by another. left is what another gate with this key has left, and not later than that: the
+// clock may have gone back since. Anything else is as nothing.
+func NewGate(k Key, now time.Time, left []byte) *Gate {
+	g := &Gate{key: k, from: now, seen: map[[nonceLen]byte]time.Time{}}
+	if len(left) == leftBytes && hmac.Equal(k.mac(left[:timeBytes])[:leftBytes-timeBytes],
+		left[timeBytes:]) {
+		g.past = time.UnixMicro(int64(binary.BigEndian.Uint64(left)))
+		g.last = g.past
+	}
+	return g
+}
+
+// What a gate leaves is the latest time that it has taken, and the beginning of its MAC, by which a
+// gate with another key knows that it is not about its own datagrams.
+const (
+	timeBytes = 8
+	leftBytes = 16
+)
+
+// Left is what a gate leaves to the next one with its key, nil where nothing was taken.
+func (g *Gate) Left() []byte {
+	if g.last.IsZero() {
+		return nil
+	}
+	b := binary.BigEndian.AppendUint64(nil, uint64(g.last.UnixMicro()))
+	return append(b, g.key.mac(b)[:leftBytes-timeBytes]...)
 }
 
 // Take is nil for a datagram that opens the gate. What it costs to refuse one without the key is
@@ -148,6 +179,8 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 		return &ClockError{Behind: behind}
 	case sent.Before(g.from):
 		return &ClockError{Behind: g.from.Sub(sent), Begun: true}
+	case !g.past.IsZero() && !sent.After(g.past):
+		return &ClockError{Behind: g.past.Sub(sent), Later: true}
 	case sent.Before(g.gone):
 		return &ClockError{Behind: g.gone.Sub(sent), Back: true}
 	}
@@ -160,6 +193,9 @@ func (g *Gate) Take(b []byte, now time.Time) error {
 		return ErrFull
 	}
 	g.seen[nonce] = sent.Add(Window)
+	if sent.After(g.last) {
+		g.last = sent
+	}
 	return nil
 }
 

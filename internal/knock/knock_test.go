@@ -12,7 +12,7 @@ var began = time.Date(2026, 11, 29, 7, 0, 0, 0, time.UTC)
 // TestADatagramOpensOnce: and a million replays of it, forgeries and delays do not.
 func TestADatagramOpensOnce(t *testing.T) {
 	k := NewKey()
-	g := NewGate(k, began)
+	g := NewGate(k, began, nil)
 	now := began.Add(time.Hour)
 	b := k.Datagram(now)
 	if err := g.Take(b, now); err != nil {
@@ -47,7 +47,7 @@ func TestNoBitMayChange(t *testing.T) {
 	for bit := range 8 * Bytes {
 		b := k.Datagram(began)
 		b[bit/8] ^= 1 << (bit % 8)
-		if err := NewGate(k, began).Take(b, began); !errors.Is(err, ErrForged) {
+		if err := NewGate(k, began, nil).Take(b, began); !errors.Is(err, ErrForged) {
 			t.Errorf("bit %d: %v", bit, err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestNoBitMayChange(t *testing.T) {
 			continue
 		}
 		b := append(k.Datagram(began), make([]byte, Bytes)...)[:n]
-		if err := NewGate(k, began).Take(b, began); !errors.Is(err, ErrForged) {
+		if err := NewGate(k, began, nil).Take(b, began); !errors.Is(err, ErrForged) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestAClockThatIsOffIsTold(t *testing.T) {
 		{61 * time.Second, "the clock of who knocks is 1m1s ahead of this machine's: set one of " +
 			"the two"},
 	} {
-		err := NewGate(k, began).Take(k.Datagram(now.Add(tt.off)), now)
+		err := NewGate(k, began, nil).Take(k.Datagram(now.Add(tt.off)), now)
 		if got := text(err); got != tt.says {
 			t.Errorf("a clock off by %v: %q, want %q", tt.off, got, tt.says)
 		}
@@ -93,16 +93,16 @@ func text(err error) string {
 func TestAGateThatBeginsAgainTakesNothingOld(t *testing.T) {
 	k := NewKey()
 	b := k.Datagram(began)
-	if err := NewGate(k, began).Take(b, began); err != nil {
+	if err := NewGate(k, began, nil).Take(b, began); err != nil {
 		t.Fatal(err)
 	}
 	again := began.Add(time.Second)
 	var clock *ClockError
-	err := NewGate(k, again).Take(b, again)
+	err := NewGate(k, again, nil).Take(b, again)
 	if !errors.As(err, &clock) || !clock.Begun {
 		t.Errorf("after it began again: %v", err)
 	}
-	if err := NewGate(k, again).Take(k.Datagram(again), again); err != nil {
+	if err := NewGate(k, again, nil).Take(k.Datagram(again), again); err != nil {
 		t.Error(err)
 	}
 }
@@ -111,7 +111,7 @@ func TestAGateThatBeginsAgainTakesNothingOld(t *testing.T) {
 // clock is set back behind that, a datagram that somebody kept was taken again.
 func TestAClockThatGoesBackOpensNothingTwice(t *testing.T) {
 	k := NewKey()
-	g := NewGate(k, began)
+	g := NewGate(k, began, nil)
 	kept := k.Datagram(began.Add(time.Second))
 	take := func(b []byte, at time.Duration, says string) {
 		t.Helper()
@@ -130,10 +130,48 @@ func TestAClockThatGoesBackOpensNothingTwice(t *testing.T) {
 	take(k.Datagram(began.Add(61*time.Second)), time.Minute, "")
 }
 
+// TestAClockThatGoesBackBeforeAGateBeginsOpensNothingTwice: a machine without a clock of its own
+// begins with the time at which it was last seen to run, and takes until then what it took before.
+func TestAClockThatGoesBackBeforeAGateBeginsOpensNothingTwice(t *testing.T) {
+	k := NewKey()
+	g := NewGate(k, began, nil)
+	if g.Left() != nil {
+		t.Error("it has left something, and has taken nothing")
+	}
+	at := began.Add(10 * time.Minute)
+	kept, later := k.Datagram(at), k.Datagram(at.Add(time.Second))
+	if err := g.Take(kept, at); err != nil {
+		t.Fatal(err)
+	}
+	left := g.Left()
+	for range 3 { // each gate takes nothing, and leaves what it was left
+		g = NewGate(k, began, left)
+		const want = "one of a later time was taken before this began to listen: for 0s more " +
+			"nobody can tell what has been here before, unless both sides get a new key"
+		if got := text(g.Take(kept, at)); got != want {
+			t.Errorf("again: %q, want %q", got, want)
+		}
+		left = g.Left()
+	}
+	if err := g.Take(later, at); err != nil {
+		t.Errorf("a later one: %v", err)
+	}
+	if err := NewGate(k, began, g.Left()).Take(later, at); err == nil {
+		t.Error("and that again is taken")
+	}
+	other := NewKey()
+	for name, left := range map[string][]byte{"another key's": g.Left(), "half": left[:8],
+		"a spoilt one": append([]byte{1}, left[1:]...)} {
+		if err := NewGate(other, began, left).Take(other.Datagram(began), began); err != nil {
+			t.Errorf("what %s gate has left: %v", name, err)
+		}
+	}
+}
+
 // TestAGateRemembersABoundedNumber: who has the key fills it, and others are taken a minute later.
 func TestAGateRemembersABoundedNumber(t *testing.T) {
 	k := NewKey()
-	g := NewGate(k, began)
+	g := NewGate(k, began, nil)
 	for range mostSeen {
 		if err := g.Take(k.Datagram(began), began); err != nil {
 			t.Fatal(err)
@@ -165,7 +203,7 @@ func FuzzTake(f *testing.F) {
 	k := Key{1}
 	f.Add(k.Datagram(began)[:atMAC])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := NewGate(Key{2}, began).Take(b, began); !errors.Is(err, ErrForged) {
+		if err := NewGate(Key{2}, began, nil).Take(b, began); !errors.Is(err, ErrForged) {
 			t.Errorf("%x: %v", b, err)
 		}
 	})
@@ -173,7 +211,7 @@ func FuzzTake(f *testing.F) {
 
 func BenchmarkForgery(b *testing.B) {
 	k, other := NewKey(), NewKey()
-	g, d := NewGate(k, began), other.Datagram(began)
+	g, d := NewGate(k, began, nil), other.Datagram(began)
 	for b.Loop() {
 		_ = g.Take(d, began)
 	}

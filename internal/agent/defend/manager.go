@@ -72,6 +72,7 @@ func NewManager(o ManagerOptions) *Manager {
 	}
 	if o.Book != nil {
 		m.files.rules = o.Parts.Begin(part.File, o.Book.Path(), "")
+		wrote(m.files.rules, o.Book.Path(), o.Book.Expire(time.Now()))
 	}
 	if o.Baselines != nil {
 		m.files.baselines = o.Parts.Begin(part.File, o.Baselines.Path(), "")

@@ -16,7 +16,8 @@ import (
 // Leases in the order of their entries are fastest.
 func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
-	return l.update(func(tx *bbolt.Tx) error {
+	next := l.clock
+	err := l.update(func(tx *bbolt.Tx) error {
 		s, err := l.number(tx, sets, set)
 		if err != nil {
 			return err
@@ -54,13 +55,20 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 			}
 			k = binary.BigEndian.AppendUint16(appendKey(k[:0], s, of.Entry), o)
 			at := len(values)
-			values = appendValue(values, k, since, of.Until)
+			values = l.appendValue(values, k, since, of.Until)
 			if err := b.of(k).Put(k, values[at:len(values):len(values)]); err != nil {
 				return err
 			}
 		}
+		if next, err = l.clock.note(tx, leases); err != nil {
+			return err
+		}
 		return notePositions(tx, positions)
 	})
+	if err == nil {
+		l.clock = next
+	}
+	return err
 }
 
 // had returns the leases that an origin has of a set for the entries of others, or the zero value.
@@ -81,16 +89,16 @@ func (l *Ledger) had(b buckets, set, origin uint16, of []Lease) ([]Lease, error)
 }
 
 // value returns what stands in the file under a key.
-func value(k []byte, since, until time.Time) []byte {
-	return appendValue(make([]byte, 0, valueBytes), k, since, until)
+func (l *Ledger) value(k []byte, since, until time.Time) []byte {
+	return l.appendValue(make([]byte, 0, valueBytes), k, since, until)
 }
 
-func appendValue(v, k []byte, since, until time.Time) []byte {
+func (l *Ledger) appendValue(v, k []byte, since, until time.Time) []byte {
 	at := len(v)
-	v = binary.BigEndian.AppendUint64(v, uint64(since.UnixMilli()))
+	v = binary.BigEndian.AppendUint64(v, l.clock.stamp(since))
 	ms := uint64(0)
 	if !until.IsZero() {
-		ms = uint64(until.UnixMilli())
+		ms = l.clock.stamp(until)
 	}
 	v = binary.BigEndian.AppendUint64(v, ms)
 	return binary.BigEndian.AppendUint32(v, sum(k, v[at:]))

@@ -99,6 +99,7 @@ type Ledger struct {
 	db     *bbolt.DB
 	path   string
 	leases int
+	clock  clock
 	// Damaged is where a damaged file was put aside when the ledger was opened, "" if none was
 	Damaged string
 	Reason  error // what was wrong with it
@@ -168,8 +169,8 @@ func (c *cursor) settle(k, v []byte) (_, _ []byte) {
 }
 
 // A key is set 2, family 1, address 16, bits 1, origin 2 bytes, or set 2, 7, a name, 0, origin 2; a
-// value since 8, until 8, in ms since 1970, and CRC-32C of key and these 4. All numbers are
-// big-endian.
+// value since 8, until 8, in ms since 1970 by the clock of the file, and CRC-32C of key and these 4.
+// All numbers are big-endian.
 const (
 	prefixKey  = 20 // bytes of the key of a prefix in a set
 	originKey  = 2
@@ -266,6 +267,7 @@ func (l *Ledger) abandon() {
 // verify reads all of it once.
 func (l *Ledger) verify() error {
 	return l.view(func(tx *bbolt.Tx) error {
+		l.clock.read(tx)
 		for kind, name := range bucketNames {
 			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
 				if len(k) != 2 || int(binary.BigEndian.Uint16(k)) != len(l.words[kind]) {
@@ -369,8 +371,8 @@ func (l *Ledger) decode(k, v []byte) (out Lease, err error) {
 	if int(set) >= len(l.words[sets]) || int(origin) >= len(l.words[origins]) {
 		return out, fmt.Errorf("a lease is of a set or an origin that there is not (%x)", k)
 	}
-	out = Lease{Set: l.words[sets][set], Origin: l.words[origins][origin], Since: at(v),
-		Until: at(v[8:])}
+	out = Lease{Set: l.words[sets][set], Origin: l.words[origins][origin], Since: l.clock.at(v),
+		Until: l.clock.at(v[8:])}
 	if k[2] == nameFamily {
 		out.Entry.Name = string(entry[3 : len(entry)-1])
 		return out, nil
@@ -397,13 +399,6 @@ func entryOf(k []byte) []byte {
 		return k[:end]
 	}
 	return nil
-}
-
-func at(b []byte) time.Time {
-	if ms := binary.BigEndian.Uint64(b); ms != 0 {
-		return time.UnixMilli(int64(ms))
-	}
-	return time.Time{}
 }
 
 // number returns the number of a name, which is given one if it has none.
@@ -453,14 +448,22 @@ func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
 		return cmp.Or(cmp.Compare(l.names[sets][a.Set], l.names[sets][b.Set]),
 			strings.Compare(a.Set, b.Set), a.Entry.Compare(b.Entry))
 	})
-	return l.update(func(tx *bbolt.Tx) error {
+	next := l.clock
+	err := l.update(func(tx *bbolt.Tx) (err error) {
 		for i := range leases {
 			if err := l.record(tx, &leases[i]); err != nil {
 				return err
 			}
 		}
+		if next, err = l.clock.note(tx, leases); err != nil {
+			return err
+		}
 		return notePositions(tx, positions)
 	})
+	if err == nil {
+		l.clock = next
+	}
+	return err
 }
 
 func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
@@ -489,7 +492,7 @@ func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
 	} else {
 		l.leases++
 	}
-	return b.Put(k, value(k, since, until))
+	return b.Put(k, l.value(k, since, until))
 }
 
 // Position returns what was noted last under a name, nil if nothing was.

@@ -108,11 +108,18 @@ func (b *Book) Remove(id string) error {
 }
 
 // Expire forgets the rules whose lease has ended, including those of interfaces that nobody
-// watches.
+// watches. Of one that begins later than now, as where a machine has booted with an older time, the
+// lease begins now.
 func (b *Book) Expire(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was := len(b.all)
+	for i := range b.all {
+		if early := b.all[i].Since.Sub(now); early > 0 {
+			b.all[i].Since, b.all[i].Until = now, b.all[i].Until.Add(-early)
+			b.dirty = true
+		}
+	}
 	b.all = slices.DeleteFunc(b.all, func(r Rule) bool { return !now.Before(r.Until) })
 	if len(b.all) == was && !b.dirty {
 		return nil

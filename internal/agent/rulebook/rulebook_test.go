@@ -49,6 +49,26 @@ func TestRulesOutliveARestartByOrigin(t *testing.T) {
 	}
 }
 
+// TestARuleStayedUntilTheClockHadComeToItsEndAgain: a machine has booted with an older time.
+func TestARuleStayedUntilTheClockHadComeToItsEndAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.json")
+	filled(t, path)
+	b, boot := Open(path), since.Add(-24*time.Hour)
+	for _, now := range []time.Time{boot, boot.Add(time.Minute)} {
+		if err := b.Expire(now); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range append(b.Of("eth0"), Open(path).Of("eth0")...) {
+			if !r.Since.Equal(boot) || !r.Until.Equal(boot.Add(time.Hour)) {
+				t.Errorf("a rule of an hour is there from %v to %v", r.Since, r.Until)
+			}
+		}
+	}
+	if err := b.Expire(boot.Add(time.Hour)); err != nil || len(b.Of("eth0")) != 0 {
+		t.Errorf("%v, %+v", err, b.Of("eth0"))
+	}
+}
+
 // TestWhatCannotBeWrittenIsNotKept: a rule is in force after it is on the disk.
 func TestWhatCannotBeWrittenIsNotKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

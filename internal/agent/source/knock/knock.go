@@ -47,8 +47,8 @@ var Row = inlet.Row{
 		}
 		return "`levee knock key " + p.Options[keyWord] + "` makes a key"
 	},
-	Open: func(p *inlet.Place, _ inlet.Opening) (inlet.Inlet, error) {
-		return listen(p.At, p.Options[keyWord], time.Now)
+	Open: func(p *inlet.Place, o inlet.Opening) (inlet.Inlet, error) {
+		return listen(p.At, p.Options[keyWord], o.Position, time.Now)
 	},
 }
 
@@ -77,16 +77,18 @@ func address(at string) (*net.UDPAddr, error) {
 type gate struct {
 	*inlet.Queue
 	socket *net.UDPConn
-	key    *knock.Gate
 	now    func() time.Time
 	told   time.Time // when a note was made last
 	done   sync.WaitGroup
+
+	mu  sync.Mutex
+	key *knock.Gate
 }
 
 // tellAgain is the least time between two reports on clients that have the key and are refused.
 const tellAgain = 10 * time.Second
 
-func listen(at, keyFile string, now func() time.Time) (inlet.Inlet, error) {
+func listen(at, keyFile string, left []byte, now func() time.Time) (inlet.Inlet, error) {
 	to, err := address(at)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,8 @@ func listen(at, keyFile string, now func() time.Time) (inlet.Inlet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for knocks: %w", err)
 	}
-	g := &gate{Queue: inlet.NewQueue(), socket: socket, key: knock.NewGate(key, now()), now: now}
+	g := &gate{Queue: inlet.NewQueue(), socket: socket, now: now,
+		key: knock.NewGate(key, now(), left)}
 	g.done.Go(g.read)
 	return g, nil
 }
@@ -128,7 +131,9 @@ func (g *gate) read() {
 func (g *gate) take(b []byte, from netip.AddrPort) {
 	now := g.now()
 	who := from.Addr().Unmap().WithZone("")
+	g.mu.Lock()
 	err := g.key.Take(b, now)
+	g.mu.Unlock()
 	switch {
 	case err == nil:
 		g.Fail(nil)
@@ -138,6 +143,13 @@ func (g *gate) take(b []byte, from netip.AddrPort) {
 		g.told = now
 		g.Note(fmt.Sprintf("a knock from %v is not taken: %v", who, err))
 	}
+}
+
+// Position is what the gate leaves to the next one: what it has taken is not to be had again.
+func (g *gate) Position() []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.key.Left()
 }
 
 // Close ends the listening.

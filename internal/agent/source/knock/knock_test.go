@@ -27,7 +27,7 @@ func opened(t *testing.T, now func() time.Time) (inlet.Inlet, knock.Key, *net.UD
 	}
 	at := free.LocalAddr().(*net.UDPAddr)
 	free.Close()
-	in, err := listen(at.String(), file, now)
+	in, err := listen(at.String(), file, nil, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +63,10 @@ func TestWhoKnocksIsHandedOn(t *testing.T) {
 	want := `{"src_ip":"127.0.0.1","src_port":`
 	if len(lines) != 1 || !strings.HasPrefix(lines[0], want) {
 		t.Errorf("records: %q", lines)
+	}
+	if left := in.Position(); left == nil || knock.NewGate(k, time.Time{}, left).Take(right,
+		time.Now()) == nil {
+		t.Errorf("what was taken can be had again behind %x", left)
 	}
 	const says = "a knock from 127.0.0.1 is not taken: it has been here before"
 	if len(notes) != 1 || !strings.Contains(notes[0], says) {
@@ -112,7 +116,7 @@ func TestAKeyThatOthersReadIsNone(t *testing.T) {
 		if err := os.Chmod(file, mode); err != nil {
 			t.Fatal(err)
 		}
-		if in, err := listen("127.0.0.1:7000", file, time.Now); err == nil {
+		if in, err := listen("127.0.0.1:7000", file, nil, time.Now); err == nil {
 			in.Close()
 			t.Errorf("%q with mode %v is a key", text, mode)
 		}
