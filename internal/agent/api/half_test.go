@@ -80,3 +80,42 @@ func TestAHalfRequestHasSecondsToBecomeOne(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoReadsNothingKeepsNobodyOut: 128 connections without a token, which asked for a file of the
+// page and took none of it, had all the room there is for a minute, again and again.
+func TestWhoReadsNothingKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{Log: t.Logf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		l := &piped{make(chan net.Conn)}
+		ended := make(chan error)
+		go func() { ended <- s.Serve(ctx, &Listener{Listener: l}) }()
+		var all []net.Conn
+		ask := func(path string) net.Conn {
+			near, far := net.Pipe()
+			l.conns <- far
+			all = append(all, near)
+			_, _ = io.WriteString(near, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+			synctest.Wait()
+			return near
+		}
+		for range maxConnections {
+			ask("/api/v1/openapi.json")
+		}
+		head := make([]byte, len("HTTP/1.1 200"))
+		if _, err := io.ReadFull(ask("/api/v1/me"), head); err != nil || string(head[9:]) != "200" {
+			t.Errorf("one more is answered %q, %v", head, err)
+		}
+		for _, c := range all {
+			c.Close()
+		}
+		stop()
+		close(l.conns)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -315,7 +315,8 @@ func (s *Server) handler(via *Listener) http.Handler {
 			ctx = context.WithoutCancel(ctx) // what has begun is done, also if the caller is gone
 		}
 		at, _ := ctx.Value(peerKey{}).(peer)
-		at.conn.answering(true)
+		// Whoever has no token and reads slowly makes room for others.
+		at.conn.answering(caller.Role > Anybody)
 		defer at.conn.answering(false)
 		s.mux.ServeHTTP(a, r.WithContext(ctx))
 	})
