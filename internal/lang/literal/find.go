@@ -13,11 +13,12 @@ import (
 // MaxFind is how many bytes a text that is searched for may have.
 const MaxFind = 256
 
-// Find reads one thing to look for, and tries whether it can be looked for by itself.
-func Find(text string, anyCase bool) (pattern.Item, diag.Problem) {
+// Find reads one thing to look for, and tries, as a part of some work, whether it can be looked for
+// by itself.
+func Find(text string, anyCase bool, work *pattern.Work) (pattern.Item, diag.Problem) {
 	it, wrong := parseFind(text)
 	if !wrong.Found() && len(it.Text) == 0 {
-		_, err := pattern.Compile([]pattern.Item{it}, anyCase)
+		_, err := work.Compile([]pattern.Item{it}, anyCase)
 		wrong = FindProblem(text, err)
 	}
 	return it, wrong
@@ -81,6 +82,10 @@ func FindProblem(text string, err error) diag.Problem {
 	case errors.Is(err, pattern.ErrNever):
 		return diag.Problemf("^ is the beginning of the payload, and $ its end.",
 			"%s is found in no payload", diag.Clip(text))
+	case errors.Is(err, pattern.ErrSpent):
+		return diag.Problemf("bound what repeats in the expressions before it, write [^ ]* "+
+			"instead of .* and {0,9} instead of {0,999}.", "%s is one search too many: those "+
+			"before it take too long together", diag.Clip(text))
 	case errors.As(err, &large):
 		return diag.Problemf("bound what repeats, write [^ ]* instead of .* and {0,9} instead of "+
 			"{0,999}, or split it over several rules.",

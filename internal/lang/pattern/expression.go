@@ -28,13 +28,15 @@ const (
 	wordOps   = syntax.EmptyWordBoundary | syntax.EmptyNoWordBoundary
 )
 
-// compileExpression makes the automaton that finds an expression anywhere.
-func compileExpression(re *syntax.Regexp) (*Machine, error) {
+// compileExpression makes the automaton that finds an expression anywhere, and adds the steps that
+// it takes.
+func compileExpression(re *syntax.Regexp, steps *int) (*Machine, error) {
 	prog, err := syntax.Compile(re.Simplify())
 	if err != nil {
 		return nil, err
 	}
 	if len(prog.Inst) > maxProgram {
+		*steps += maxWork
 		return nil, &LargeError{States: maxProgram}
 	}
 	s := &subsets{prog: prog, number: map[string]uint32{}, seen: make([]uint32, len(prog.Inst)),
@@ -42,6 +44,7 @@ func compileExpression(re *syntax.Regexp) (*Machine, error) {
 	s.lines = slices.ContainsFunc(prog.Inst, func(in syntax.Inst) bool {
 		return in.Op == syntax.InstEmptyWidth && syntax.EmptyOp(in.Arg)&syntax.EmptyBeginLine != 0
 	})
+	defer func() { *steps += s.work + classes*len(prog.Inst) }()
 	s.round++
 	start, err := s.state(s.reach([]uint32{}, uint32(prog.Start), end, unknown), end)
 	if err != nil {

@@ -30,6 +30,8 @@ const (
 	maxWork = 20_000_000
 	// maxProgram is how many instructions package syntax may make of the items.
 	maxProgram = 50_000
+	// maxTogether bounds the steps of all automata that are made with one Work.
+	maxTogether = 5 * maxWork
 )
 
 // The table begins with the class of each byte. Rows follow, one a state: for each class, and in
@@ -102,9 +104,29 @@ func (e *LargeError) Error() string {
 	return fmt.Sprintf("it takes more than %d states", e.States)
 }
 
+// ErrSpent is of items that are one too many for a Work: nobody tries whether they can be searched
+// for.
+var ErrSpent = errors.New("what is searched for takes too long together")
+
+// Work is what automata take together, as those of one policy. The zero value has taken nothing.
+type Work struct{ steps int }
+
+// Compile is the function of that name, as a part of the work.
+func (w *Work) Compile(items []Item, anyCase bool) (*Machine, error) {
+	if w.steps > maxTogether {
+		return nil, ErrSpent
+	}
+	return w.compile(items, anyCase)
+}
+
 // Compile makes the automaton that finds any of the items. With anyCase letters of ASCII are found
 // in either case.
 func Compile(items []Item, anyCase bool) (*Machine, error) {
+	return new(Work).Compile(items, anyCase)
+}
+
+// compile adds the steps that it takes.
+func (w *Work) compile(items []Item, anyCase bool) (*Machine, error) {
 	plain := true
 	for _, it := range items {
 		plain = plain && it.Text != nil
@@ -116,7 +138,7 @@ func Compile(items []Item, anyCase bool) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compileExpression(re)
+	return compileExpression(re, &w.steps)
 }
 
 // parse is one expression for all items.

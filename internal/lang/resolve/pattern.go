@@ -9,7 +9,6 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/literal"
-	"levee/internal/lang/pattern"
 	"levee/internal/lang/policy"
 )
 
@@ -41,6 +40,11 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 	if t.Pattern = r.patterns[key]; t.Pattern != nil {
 		return true
 	}
+	if len(r.patterns) == maxSearches {
+		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
+			"a policy has at most %d different searches of payloads", maxSearches)
+		return false
+	}
 	p := &policy.Pattern{AnyCase: s.Value.AnyCase, Text: text, Within: within}
 	before, bad := r.c.Errors(), len(r.fileDiags)
 	for i := range s.Value.Elems {
@@ -50,7 +54,7 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 			r.findsOf(p, ast.Word{Text: path[1 : len(path)-1], Pos: e.Pos})
 			continue
 		}
-		it, wrong := literal.Find(e.Text, p.AnyCase)
+		it, wrong := literal.Find(e.Text, p.AnyCase, &r.searching)
 		r.problem(e.Pos, wrong)
 		p.Items = append(p.Items, it)
 	}
@@ -58,13 +62,8 @@ func (r *resolver) search(t *policy.Term, s *ast.Term) bool {
 		return false
 	}
 	var err error
-	if p.Machine, err = pattern.Compile(p.Items, p.AnyCase); err != nil {
+	if p.Machine, err = r.searching.Compile(p.Items, p.AnyCase); err != nil {
 		r.problem(s.Value.Pos, literal.FindProblem("this list", err))
-		return false
-	}
-	if len(r.patterns) == maxSearches {
-		r.c.Errorf(s.Pos, "search for what several rules look for by one list.",
-			"a policy has at most %d different searches of payloads", maxSearches)
 		return false
 	}
 	if within > 0 && !r.mayStream(s, p) {
@@ -138,7 +137,7 @@ func (r *resolver) findsOf(p *policy.Pattern, path ast.Word) {
 		if text == "" || text[0] == '#' {
 			continue
 		}
-		it, wrong := literal.Find(text, p.AnyCase)
+		it, wrong := literal.Find(text, p.AnyCase, &r.searching)
 		if wrong.Found() {
 			c.Errorf(diag.Pos{Line: number, Col: 1, EndCol: 2}, wrong.Hint, "%s", wrong.Message)
 		}

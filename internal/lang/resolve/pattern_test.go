@@ -69,3 +69,33 @@ func TestMistakesInFilesOfTextsHaveTheirPlace(t *testing.T) {
 		t.Error(said)
 	}
 }
+
+// TestSearchesTakeSoMuchTogether: each of a thousand rules had its automaton made, a second of work
+// each, before anybody counted them; and so had each expression of a list.
+func TestSearchesTakeSoMuchTogether(t *testing.T) {
+	costly := func(c rune) string { // more than an automaton may be made of
+		return "/" + strings.Repeat("["+string(c)+"x]{1000}", 51) + "/"
+	}
+	var rules strings.Builder
+	for c := 'a'; c < 'k'; c++ {
+		rules.WriteString("drop udp payload contains " + costly(c) + "\n")
+	}
+	_, ds := Parse("p.levee", []byte(rules.String()+"default pass\n"), nil)
+	var list []string
+	for c := 'a'; c < 'k'; c++ {
+		list = append(list, costly(c))
+	}
+	_, listed := searching(t, "{ "+strings.Join(list, ", ")+" }", "")
+	_, filed := searching(t, `file("finds.txt")`, strings.Join(list, "\n"))
+	var b strings.Builder
+	if err := ds.Render(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, said := range map[string]string{"rules": b.String(), "list": listed, "file": filed} {
+		large := strings.Count(said, " takes more than ")
+		spent := strings.Count(said, " is one search too many: those before it take too long")
+		if large == 0 || spent == 0 || large+spent != 10 {
+			t.Errorf("%s: %d are too large, and %d were not tried", name, large, spent)
+		}
+	}
+}

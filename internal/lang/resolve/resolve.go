@@ -20,6 +20,7 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/field"
 	"levee/internal/lang/literal"
+	"levee/internal/lang/pattern"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/setfile"
 	"levee/internal/lang/syntax"
@@ -174,9 +175,10 @@ type resolver struct {
 	rings       []string                   // their names
 	looks       int                        // terms on the payload
 	patterns    map[string]*policy.Pattern // by their words and text
-	streams     int                        // of them, that search streams
-	logs        int                        // likewise
-	resolved    []*policy.Rule             // those without errors
+	searching   pattern.Work
+	streams     int            // of them, that search streams
+	logs        int            // likewise
+	resolved    []*policy.Rule // those without errors
 	labelled    []labelled
 	tests       []*ast.Test
 	labels      map[string]int   // how many rules have each

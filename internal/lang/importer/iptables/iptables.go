@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/pattern"
 )
 
 // maxRuleLine is the longest line of iptables-save: 64 KiB hold all options of a rule, a comment of
@@ -54,6 +55,8 @@ type ipTables struct {
 	rules  int
 	recent map[string][]*importer.ChainRule // by the names of lists of -m recent
 	leaves bool                             // the rules are about what leaves
+
+	searching pattern.Work // of -m string
 }
 
 // ipTable is one table of one family.

@@ -97,7 +97,7 @@ func (p *ipRule) finishTexts() {
 		if p.tab.six {
 			headers = 8 + 40
 		}
-		term := s.term(headers)
+		term := s.term(headers, &p.t.searching)
 		if term == "" {
 			p.Unknown(fmt.Sprintf("-m string searches bytes %d to %d of the packet", s.from, s.to),
 				"write `payload contains` without them, or `payload at`")
@@ -136,8 +136,8 @@ func wireName(b []byte) string {
 func (s *ipString) bounded(headers int) bool { return s.from > headers || s.to < longest }
 
 // term searches the payload, which begins so many bytes behind the IP header's beginning; "" where
-// no search does the same.
-func (s *ipString) term(headers int) string {
+// no search does the same, or the rules search for too much together.
+func (s *ipString) term(headers int, work *pattern.Work) string {
 	first, last := max(s.from-headers, 0), s.to-headers-len(s.find)
 	it := pattern.Item{Text: s.find}
 	if last < first || len(s.find) > literal.MaxFind {
@@ -167,7 +167,7 @@ func (s *ipString) term(headers int) string {
 			"/")}
 		text = `/^[\x00-\xff]` + bound + b.String() + "/"
 	}
-	if _, err := pattern.Compile([]pattern.Item{it}, s.anyCase); err != nil {
+	if _, err := work.Compile([]pattern.Item{it}, s.anyCase); err != nil {
 		return ""
 	}
 	if s.anyCase {
