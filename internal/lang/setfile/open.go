@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -64,16 +65,33 @@ func Open(path string) (io.ReadCloser, error) {
 
 // openSet is Open for a file that a policy names: no pipe that has a name, for a policy is read
 // again and again, and who opens such a pipe may wait for a writer. What a shell gives, as in
-// <(command), is a pipe without a name.
+// <(command), is a pipe without a name. Nor is it a file that the kernel makes as it is read: some
+// have no end, as trace_pipe, and others tell of this process, as /proc/self/environ.
 func openSet(path string) (io.ReadCloser, error) {
-	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeNamedPipe != 0 && named(path) {
-		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("a pipe, no file")}
+	st, err := os.Stat(path)
+	if err == nil {
+		switch pipe, of := st.Mode()&os.ModeNamedPipe != 0, fileSystem(path); {
+		case pipe && of != unix.PIPEFS_MAGIC:
+			err = errors.New("a pipe, no file")
+		case slices.Contains(madeAsRead, of):
+			err = errors.New("the kernel makes it as it is read: it is not a file of a disk")
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
 	}
 	return Open(path)
 }
 
-// named reports whether a pipe lies in a file system of files.
-func named(path string) bool {
+// madeAsRead are the file systems whose files the kernel makes as they are read.
+var madeAsRead = []int64{unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.TRACEFS_MAGIC,
+	unix.DEBUGFS_MAGIC, unix.SECURITYFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC}
+
+// fileSystem returns what a file lies in, 0 where that cannot be told.
+func fileSystem(path string) int64 {
 	var fs unix.Statfs_t
-	return unix.Statfs(path, &fs) != nil || fs.Type != unix.PIPEFS_MAGIC
+	if unix.Statfs(path, &fs) != nil {
+		return 0
+	}
+	return int64(fs.Type)
 }

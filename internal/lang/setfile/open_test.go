@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/lang/mmdb"
 )
 
-// TestWhatIsOpened: a pipe with a name waited for somebody who writes, for ever; one that a shell
-// gives is read.
+// TestWhatIsOpened: a pipe with a name waited for somebody who writes, for ever, and a file that
+// the kernel makes as it is read showed the environment of this process; a pipe that a shell gives
+// is read.
 func TestWhatIsOpened(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -22,9 +25,13 @@ func TestWhatIsOpened(t *testing.T) {
 	if err := os.Symlink(fifo, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{fifo, link, t.TempDir(), "/dev/zero"} {
-		if f, err := In("/")(path); err == nil || !strings.Contains(err.Error(), "file") {
-			t.Errorf("%s: %v, %v", path, f, err)
+	for _, path := range []string{fifo, link, t.TempDir(), "/dev/zero", "/proc/self/environ",
+		"/proc/self/fd/../environ", "/sys/kernel/uevent_seqnum"} {
+		for _, name := range []string{path, (&Selection{Path: path, Query: mmdb.Query{Country: true,
+			Values: []string{"AQ"}}}).String()} {
+			if f, err := In("/")(name); err == nil || !strings.Contains(err.Error(), "file") {
+				t.Errorf("%s: %v, %v", name, f, err)
+			}
 		}
 	}
 	r, w, err := os.Pipe()

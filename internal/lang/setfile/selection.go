@@ -43,7 +43,7 @@ func parseSelection(name string) (s Selection, ok bool) {
 
 // open reads the networks of a selection.
 func (s *Selection) open() (io.ReadCloser, error) {
-	f, err := Open(s.Path)
+	f, err := openSet(s.Path)
 	if err != nil {
 		return nil, err
 	}
