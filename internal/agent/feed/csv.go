@@ -19,11 +19,13 @@ func readColumn(in *reader, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("read the number of a column: %w", err)
 	}
-	c := csv.NewReader(r)
+	rows := &pieces{r: r}
+	c := csv.NewReader(rows)
 	c.Comment, c.FieldsPerRecord, c.LazyQuotes = '#', -1, true
 	c.ReuseRecord, c.TrimLeadingSpace = true, true
 	for first := true; ; first = false {
 		row, err := c.Read()
+		rows.next()
 		if err == io.EOF {
 			return nil
 		}

@@ -476,3 +476,46 @@ func TestTextsOfLists(t *testing.T) {
 		}
 	}
 }
+
+// TestAValueWithoutAnEndIsNoList: a text or a row of a packed list, of 128 MB as a whole list may
+// have, took the agent several times that.
+func TestAValueWithoutAnEndIsNoList(t *testing.T) {
+	long := strings.Repeat("1", maxValue+1<<16)
+	cidr := of(func(f *policy.Feed) { f.Form, f.Value = listform.Field, "cidr" })
+	column := of(func(f *policy.Feed) { f.Form, f.Value = listform.Column, "1" })
+	for name, c := range map[string]struct {
+		of   *policy.Feed
+		text string
+	}{
+		"text": {cidr, `{"cidr":"` + long + `"}`}, "number": {cidr, `{"other":` + long + `}`},
+		"name": {cidr, `{"` + long + `":1}`}, "field": {column, "192.0.2.1\n\"" + long + "\"\n"},
+		"row": {column, strings.Repeat("192.0.2.1,", 1<<17)},
+	} {
+		_, err := Read(strings.NewReader(c.text), c.of, 10)
+		if err == nil || !strings.Contains(err.Error(), "this is no list") {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+	many := "[" + strings.Repeat(`{"cidr":"192.0.2.1"},`, 1<<16) + `{"cidr":"192.0.2.2"}]`
+	l, err := Read(strings.NewReader(many), cidr, 1<<18)
+	if err != nil || len(l.Prefixes) != 2 {
+		t.Errorf("of many short ones: %v", err)
+	}
+}
+
+// TestARedirectDoesNotTellWhereItCameFrom: the path of a list may be a key of whoever reads it.
+func TestARedirectDoesNotTellWhereItCameFrom(t *testing.T) {
+	s, answer := server(t)
+	told := ""
+	*answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/list" {
+			told = r.Header.Get("Referer")
+			fmt.Fprintln(w, "192.0.2.1")
+			return
+		}
+		http.Redirect(w, r, "/list", http.StatusFound)
+	}
+	if _, err := fetcher(t, s.URL+"/secret").Fetch(t.Context(), State{}); err != nil || told != "" {
+		t.Errorf("the next server is told %q, %v", told, err)
+	}
+}

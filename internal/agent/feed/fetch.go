@@ -126,6 +126,7 @@ func Client(cleartext bool, most time.Duration) *http.Client {
 			if len(via) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
+			r.Header.Del("Referer") // a path may hold a key, which is for one server
 			if r.URL.Scheme == "https" || r.URL.Scheme == "http" &&
 				via[len(via)-1].URL.Scheme == "http" && (cleartext || Loopback(r.URL)) {
 				return nil
@@ -261,3 +262,24 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// pieces reads values of at most maxValue bytes each, and fails at a longer one: whoever takes
+// values apart keeps each of them whole.
+type pieces struct {
+	r io.Reader
+	n int // bytes since the last value
+}
+
+// maxValue is how long a value of JSON, or a row of a table, may be.
+const maxValue = 1 << 20
+
+func (p *pieces) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if p.n += n; p.n > maxValue {
+		return 0, fmt.Errorf("a value has more than %d bytes: this is no list", maxValue)
+	}
+	return n, err
+}
+
+// next says that a value has ended.
+func (p *pieces) next() { p.n = 0 }

@@ -18,7 +18,8 @@ func readValues(in *reader, r io.Reader) error {
 		object, value bool // value: a value comes, no name
 		name          string
 	}
-	d := json.NewDecoder(r)
+	values := &pieces{r: r}
+	d := json.NewDecoder(values)
 	d.UseNumber()
 	var at []level
 	top := func() *level { return &at[len(at)-1] }
@@ -29,6 +30,7 @@ func readValues(in *reader, r io.Reader) error {
 	}
 	for {
 		token, err := d.Token()
+		values.next()
 		if err == io.EOF && len(at) == 0 {
 			return nil
 		}

@@ -21,8 +21,10 @@ var Way = way.Way{
 	Where: webhook.Where, Host: webhook.Host, Send: send,
 }
 
-// escape keeps text of the network from being a link or a mention of everybody.
-var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+// escape keeps text of the network from being a link or a mention of everybody: in Slack's form,
+// and in that of Mattermost, Rocket.Chat and Discord, where a blank of no width ends both.
+var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;",
+	"@", "@\u200b", "](", "]\u200b(")
 
 // Body returns a message as Slack takes it.
 func Body(m *way.Message) ([]byte, error) {

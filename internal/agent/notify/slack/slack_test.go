@@ -19,7 +19,8 @@ func TestAMessageGoesIntoAChannel(t *testing.T) {
 	}))
 	defer server.Close()
 	m := way.NewMessage(way.Summary, "3 events <!channel> & more", time.Now())
-	m.Machine, m.First = "edge", []string{"a flood of <http://x|y>"}
+	m.Machine, m.First = "edge", []string{"a flood of <http://x|y>",
+		"@everyone, [this page](http://x) says more"}
 	p := &way.Place{To: server.URL + "/services/T0/B0/secret"}
 	if err := Way.Check(p); err != nil {
 		t.Fatal(err)
@@ -28,7 +29,8 @@ func TestAMessageGoesIntoAChannel(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `POST /services/T0/B0/secret {"text":"*edge*: 3 events \u0026lt;!channel\u0026gt; ` +
-		`\u0026amp; more\n• a flood of \u0026lt;http://x|y\u0026gt;","unfurl_links":false}`
+		`\u0026amp; more\n• a flood of \u0026lt;http://x|y\u0026gt;\n• ` +
+		"@\u200beveryone, [this page]\u200b(http://x) says more" + `","unfurl_links":false}`
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
