@@ -17,6 +17,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/store"
 	"levee/internal/host/doctor"
 	"levee/internal/kernel"
 )
@@ -104,7 +105,7 @@ func (e *env) doctor(f *doctorFlags, sample time.Duration) error {
 		dev.Program.Policy = dataplane.PolicyOf(dev.Name, dev.Program.ID)
 	}
 	if dev != nil {
-		dev.Judging = judgingOf(ctx, dev.Name)
+		dev.Judging, dev.Hidden = judgingOf(ctx, dev.Name), store.Hidden()
 	}
 	host := doctor.ReadHost(ctx, sample)
 	if err := ctx.Err(); err != nil {

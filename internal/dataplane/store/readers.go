@@ -97,6 +97,15 @@ func (s *Store) Tighten(key string) {
 	})
 }
 
+// Hidden tells whether this process may not read what is in force, though something may be.
+func Hidden() bool {
+	dir, err := Directory()
+	if err == nil {
+		_, err = os.ReadDir(filepath.Join(dir, "state"))
+	}
+	return errors.Is(err, fs.ErrPermission)
+}
+
 // MakeDirs makes a directory, and those above it, for readers too.
 func MakeDirs(dir string) error {
 	err := os.Mkdir(dir, dirMode)

@@ -134,7 +134,10 @@ func (d *Device) program() Finding {
 	}
 	f := Finding{Name: "program", State: Note, Value: fmt.Sprintf("XDP program %d", d.Program.ID),
 		Sure: Documents}
-	if d.Program.Policy != "" {
+	if d.Program.Policy == "" && d.Hidden {
+		f.State, f.Value, f.Sure = Unknown, f.Value+
+			": root and the group levee may look whether it is levee's", ""
+	} else if d.Program.Policy != "" {
 		f.State, f.Value, f.Sure = OK, fmt.Sprintf("levee's, for %s (program %d)", d.Program.Policy,
 			d.Program.ID), ""
 	} else {
@@ -156,6 +159,9 @@ func (d *Device) program() Finding {
 func (d *Device) judging() Finding {
 	f := Finding{Name: "judging", State: OK, Value: "no policy"}
 	j := d.Judging
+	if j == nil && d.Hidden {
+		f.State, f.Value = Unknown, "root and the group levee may look"
+	}
 	if j == nil {
 		return f
 	}
@@ -315,6 +321,9 @@ func (d *Device) answers(h *Host) Finding {
 func (d *Device) affinity(h *Host) Finding {
 	f := Finding{Name: "irq_affinity", State: OK, Value: "no interrupts of its own"}
 	if len(d.IRQs) == 0 {
+		if d.Card != nil && d.Card.Physical { // they may be of another kind than MSI
+			f.State, f.Value = Unknown, "the card does not tell: grep "+d.Name+" /proc/interrupts"
+		}
 		return f
 	}
 	cpus := map[int]bool{}
@@ -337,7 +346,7 @@ func (d *Device) affinity(h *Host) Finding {
 
 func (d *Device) node() Finding {
 	if d.NUMANode < 0 || len(d.NodeCPUs) == 0 {
-		return Finding{Name: "numa", State: OK, Value: "one node"}
+		return Finding{Name: "numa", State: OK, Value: "one node, or not told"}
 	}
 	f := Finding{Name: "numa", State: OK, Value: fmt.Sprintf("node %d", d.NUMANode)}
 	far := 0

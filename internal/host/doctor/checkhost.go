@@ -108,6 +108,9 @@ func (h *Host) steal() Finding {
 }
 
 func (h *Host) mitigations() Finding {
+	if h.Mitigations == nil {
+		return Finding{Name: "mitigations", State: Unknown, Value: "the machine does not tell"}
+	}
 	return unless(len(h.Mitigations) == 0, "none that apply", Finding{
 		Name: "mitigations", State: Note,
 		Value: strings.Join(slices.Sorted(maps.Keys(h.Mitigations)), ", "),
@@ -275,6 +278,10 @@ func (h *Host) sockets(d *Device) Finding {
 }
 
 func (h *Host) irqbalance() Finding {
+	if !h.IRQBalance && !h.Processes {
+		return Finding{Name: "irqbalance", State: Unknown,
+			Value: "processes of others are hidden (hidepid=)"}
+	}
 	return unless(!h.IRQBalance, "not running", Finding{
 		Name: "irqbalance", State: Note, Value: "running",
 		Cost: "it moves the queues' interrupts between CPUs while a flood runs; what was pinned " +

@@ -162,7 +162,10 @@ func (h *Host) audit() Finding {
 
 // busyPoll is about programs that look for packets themselves.
 func (h *Host) busyPoll() Finding {
-	return unless(h.BusyPoll == "" || h.BusyPoll == "0", "off", Finding{
+	if h.BusyPoll == "" {
+		return Finding{Name: "busy_poll", State: Unknown, Value: otherNamespace}
+	}
+	return unless(h.BusyPoll == "0", "off", Finding{
 		Name: "busy_poll", State: Note, Value: h.BusyPoll + " us",
 		Cost: "programs that wait for packets run the receive path, and the policy, on their own " +
 			"time: it is not in the time of softirqs",

@@ -25,6 +25,7 @@ type Device struct {
 	XDP      *XDPFeatures
 	Program  *Program // an XDP program that is attached
 	Judging  *Judging // nil: it has no policy of levee's, or nobody may look
+	Hidden   bool     // nobody may look: what of levee's is in force, others read
 
 	NotEthernet string // what it is, in words, if its packets have no Ethernet header; else ""
 	Unjudged    string // why no policy goes there, "" if one does
@@ -106,9 +107,9 @@ type Host struct {
 	Governors   map[string]int // how many CPUs have each
 	Turbo       *bool
 	IdleStates  []IdleState
-	Steal       *float64 // share of the CPU time that the hypervisor gave to others
-	Mitigations map[string]string
-	Threads     bool // more than one hardware thread a core
+	Steal       *float64          // share of the CPU time that the hypervisor gave to others
+	Mitigations map[string]string // nil: it does not tell
+	Threads     bool              // more than one hardware thread a core
 
 	Linux     string // its release
 	TCIngress string // the mode of policies at tc ingress: tcx, or clsact; "" if nobody has tried
@@ -120,6 +121,7 @@ type Host struct {
 	Conntrack   *Conntrack
 	Sockets     []PacketSocket
 	IRQBalance  bool
+	Processes   bool // those of others are seen
 	Softnet     *Softnet
 	// rules of netfilter in this network namespace; nil: nobody may look
 	Netfilter *int

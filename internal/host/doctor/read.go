@@ -54,7 +54,7 @@ func ReadHost(ctx context.Context, sample time.Duration) *Host { return tree("")
 func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 	h := &Host{
 		CPUs: runtime.NumCPU(), Page: os.Getpagesize(),
-		Governors: map[string]int{}, Mitigations: map[string]string{},
+		Governors:    map[string]int{},
 		Linux:        t.line("/proc/sys/kernel/osrelease"),
 		JIT:          t.line("/proc/sys/net/core/bpf_jit_enable"),
 		Harden:       t.line("/proc/sys/net/core/bpf_jit_harden"),
@@ -64,6 +64,9 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 		h.Governors[t.line(f)]++
 	}
 	for _, f := range t.glob("/sys/devices/system/cpu/vulnerabilities/*") {
+		if h.Mitigations == nil {
+			h.Mitigations = map[string]string{}
+		}
 		if v := t.line(f); strings.HasPrefix(v, "Mitigation") ||
 			strings.HasPrefix(v, "Vulnerable") {
 			h.Mitigations[filepath.Base(f)] = v
@@ -83,6 +86,7 @@ func (t tree) host(ctx context.Context, sample time.Duration) *Host {
 	h.Conntrack = t.conntrack()
 	h.Sockets = t.packetSockets()
 	h.IRQBalance = t.running("irqbalance")
+	h.Processes = t.line("/proc/1/comm") != ""
 	h.Softnet = t.softnet()
 	h.BusyPoll = t.line("/proc/sys/net/core/busy_read")
 	h.Netfilter, h.Audit = netfilter(t), audit()
