@@ -18,6 +18,16 @@ const packaging = "../../packaging/"
 // what else the script removes.
 func scripted(t *testing.T, dir, script string, args ...string) (calls string) {
 	t.Helper()
+	calls, said := saying(t, dir, script, args...)
+	if said != "" {
+		t.Errorf("%s %v: %s", script, args, said)
+	}
+	return calls
+}
+
+// saying is scripted of a script that says something.
+func saying(t *testing.T, dir, script string, args ...string) (calls, said string) {
+	t.Helper()
 	bin, noted := filepath.Join(dir, "bin"), filepath.Join(dir, "calls")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -39,11 +49,12 @@ func scripted(t *testing.T, dir, script string, args ...string) (calls string) {
 	os.Remove(noted)
 	cmd := exec.Command("sh", append([]string{"-c", there, script}, args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Errorf("%s %v: %v\n%s", script, args, err, out)
 	}
 	got, _ := os.ReadFile(noted)
-	return string(got)
+	return string(got), string(out)
 }
 
 func makeFiles(t *testing.T, dir string, files ...string) {
@@ -103,6 +114,25 @@ func TestRemovalLeftFilesInRun(t *testing.T) {
 			t.Errorf("%s: %q", c.arg, calls)
 		}
 	}
+}
+
+// TestARemovalSaidNothingOfUnitsThatStartNoMore: a unit with a policy of levee's does not start
+// without levee, and nobody was told before its next start failed.
+func TestARemovalSaidNothingOfUnitsThatStartNoMore(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, "etc/systemd/system/web.service.d/00-levee.conf",
+		"etc/systemd/system/other.service.d/00-levee.conf")
+	own := filepath.Join(dir, "etc/systemd/system/web.service.d/00-levee.conf")
+	if err := os.WriteFile(own, []byte("[Service]\nExecCondition=+\"/usr/sbin/levee\" wrap attach "+
+		"%n \"/etc/levee/web.levee\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, said := saying(t, dir, "preremove", "remove")
+	if want := "levee: web.service does not start without levee from now on: rm " + own +
+		"\n"; said != want {
+		t.Errorf("%q, want %q", said, want)
+	}
+	scripted(t, dir, "preremove", "upgrade")
 }
 
 // TestAnExampleOfThePackageLackedItsFile: what the list of files of the package puts beside the

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +83,7 @@ func Serve(ctx context.Context, l net.Listener,
 		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
+	go func() { done <- server.Serve(&bounded{Listener: l}) }()
 	select {
 	case err := <-done:
 		return err
@@ -94,6 +95,48 @@ func Serve(ctx context.Context, l net.Listener,
 		return server.Close() // somebody reads too slowly
 	}
 	return nil
+}
+
+// mostConnections are open at a time: readers of metrics are few, and anybody may connect.
+const mostConnections = 64
+
+// bounded is a listener with so many connections at a time: one more lets the oldest go.
+type bounded struct {
+	net.Listener
+	mu   sync.Mutex
+	open []*held // in the order in which they came
+}
+
+type held struct {
+	net.Conn
+	of *bounded
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	own := &held{c, b}
+	var gone *held
+	b.mu.Lock()
+	if b.open = append(b.open, own); len(b.open) > mostConnections {
+		gone = b.open[0]
+	}
+	b.mu.Unlock()
+	if gone != nil {
+		gone.Close()
+	}
+	return own, nil
+}
+
+func (h *held) Close() error {
+	h.of.mu.Lock()
+	if i := slices.Index(h.of.open, h); i >= 0 {
+		h.of.open = slices.Delete(h.of.open, i, i+1)
+	}
+	h.of.mu.Unlock()
+	return h.Conn.Close()
 }
 
 // handler answers one request at a time: to ask is cheap, to read all counters is not.

@@ -1,10 +1,14 @@
 package exporter
 
 import (
+	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"levee/internal/openmetrics"
 )
 
 func TestListenAddresses(t *testing.T) {
@@ -57,5 +61,43 @@ func TestASocketThatIsLeftIsTakenOver(t *testing.T) {
 	defer l.Close()
 	if _, err := Listen("unix", path); err == nil {
 		t.Error("one that answers is taken over")
+	}
+}
+
+// TestConnectionsAreBounded: whoever may connect had as many as he liked, each with a text that is
+// written for half a minute.
+func TestConnectionsAreBounded(t *testing.T) {
+	l, err := Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- Serve(ctx, l, func(openmetrics.Format) ([]byte, error) { return []byte("up 1\n"), nil })
+	}()
+	var all []net.Conn
+	for range mostConnections + 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	for i, c := range all[:3] {
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("connection %d is not let go", i)
+		}
+	}
+	last := all[len(all)-1]
+	head := make([]byte, len("HTTP/1.1 200"))
+	_, _ = io.WriteString(last, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+	if _, err := io.ReadFull(last, head); err != nil || string(head) != "HTTP/1.1 200" {
+		t.Errorf("the newest is answered %q, %v", head, err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
