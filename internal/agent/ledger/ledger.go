@@ -169,8 +169,8 @@ func (c *cursor) settle(k, v []byte) (_, _ []byte) {
 }
 
 // A key is set 2, family 1, address 16, bits 1, origin 2 bytes, or set 2, 7, a name, 0, origin 2; a
-// value since 8, until 8, in ms since 1970 by the clock of the file, and CRC-32C of key and these 4.
-// All numbers are big-endian.
+// value since 8, until 8, in ms since 1970 by the clock of the file, and CRC-32C of key and these
+// 4. All numbers are big-endian.
 const (
 	prefixKey  = 20 // bytes of the key of a prefix in a set
 	originKey  = 2

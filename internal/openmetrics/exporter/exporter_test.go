@@ -74,7 +74,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Serve(ctx, l, func(openmetrics.Format) ([]byte, error) { return []byte("up 1\n"), nil })
+		done <- Serve(ctx, l, func(openmetrics.Format) ([]byte, error) {
+			return []byte("up 1\n"), nil
+		})
 	}()
 	var all []net.Conn
 	for range mostConnections + 3 {
