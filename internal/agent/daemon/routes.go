@@ -101,8 +101,12 @@ func readPolicies(ctx context.Context, watcher *inforce.Watcher) (*policiesRepor
 	return out, nil
 }
 
-// maxChecked is the longest text that is checked.
-const maxChecked = 256 << 10
+// maxChecked is the longest text that is checked, and mostChecked how many elements its sets and
+// lists may have: some hundred bytes each.
+const (
+	maxChecked  = 256 << 10
+	mostChecked = 1 << 20
+)
 
 type checkInput struct {
 	Body struct {
@@ -139,7 +143,7 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 		name = "policy"
 	}
 	tree, ds := syntax.Parse(name, []byte(in.Body.Text))
-	p, more := resolve.Consume(tree, func(string) (io.ReadCloser, error) {
+	p, more := resolve.ConsumeAtMost(mostChecked, tree, func(string) (io.ReadCloser, error) {
 		return nil, errors.New("a check by the API reads no files: use levee check")
 	})
 	ds = diag.Merge(ds, more)

@@ -83,8 +83,15 @@ func Question(f *ast.File, open func(path string) (io.ReadCloser, error)) (*poli
 // and its source, for diagnostics.
 func Consume(f *ast.File, open func(path string) (io.ReadCloser, error)) (*policy.Policy,
 	diag.Diagnostics) {
+	return ConsumeAtMost(literal.MaxElements, f, open)
+}
+
+// ConsumeAtMost is Consume of a policy whose sets and lists may have so many elements together: a
+// set that stands in others makes many of a short text.
+func ConsumeAtMost(most int, f *ast.File, open func(path string) (io.ReadCloser, error)) (
+	*policy.Policy, diag.Diagnostics) {
 	r := newResolver(f, open)
-	r.consume = true
+	r.consume, r.most = true, most
 	p, ds := resolve(r)
 	f.Stmts, f.End = nil, nil
 	return p, ds
@@ -106,7 +113,7 @@ func newResolver(f *ast.File, open func(path string) (io.ReadCloser, error)) *re
 	r := &resolver{
 		file: f, empty: len(f.Stmts) == 0,
 		c:    &diag.Collector{File: f.Name},
-		open: open,
+		open: open, most: literal.MaxElements,
 		sets: make(map[string]*setDef), patterns: make(map[string]*policy.Pattern),
 		pol: &policy.Policy{File: fileName(f), Essential: true},
 	}
@@ -156,7 +163,8 @@ type resolver struct {
 	open      func(string) (io.ReadCloser, error)
 	sets      map[string]*setDef
 	order     []*setDef
-	elements  int // spent of MaxElements
+	elements  int // of sets and lists
+	most      int // how many there may be
 	overspent bool
 	pol       *policy.Policy
 

@@ -379,10 +379,10 @@ func (r *resolver) merge(l *literal.Elements, at diag.Pos) {
 }
 
 func (r *resolver) spend(at diag.Pos, n int) {
-	if r.elements += n; r.elements > literal.MaxElements && !r.overspent {
+	if r.elements += n; r.elements > r.most && !r.overspent {
 		r.overspent = true
 		r.c.Errorf(at, "", "the sets and lists of the policy have more than %d elements together",
-			literal.MaxElements)
+			r.most)
 	}
 }
 

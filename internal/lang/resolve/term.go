@@ -373,7 +373,7 @@ func fieldOf(k ast.TermKind, t policy.SetType) field.Field {
 func (r *resolver) addressList(t *policy.Term, s *ast.Term) bool {
 	v := s.Value
 	if len(v.Elems) == 1 { // most of them
-		if p, ok := literal.PlainIPv4(v.Elems[0].Text); ok && r.elements < literal.MaxElements {
+		if p, ok := literal.PlainIPv4(v.Elems[0].Text); ok && r.elements < r.most {
 			r.elements++
 			t.Prefixes = r.keptPrefixes.Keep([]netip.Prefix{p})
 			return true
