@@ -18,6 +18,7 @@ type File struct {
 
 	Src    string // what was parsed
 	Parts  []Part // whose statements stand in the place of one of its own
+	Size   int    // statements, terms, elements, steps and comments, with those of Parts
 	Failed bool   // an error was reported: some statements are Bad or missing
 }
 

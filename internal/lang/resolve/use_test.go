@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -92,5 +93,28 @@ func TestRepliesAreToldByWhatTheyLack(t *testing.T) {
 		} else if p != nil || !strings.Contains(ds.Err().Error(), want) {
 			t.Errorf("%s: %v", text, ds)
 		}
+	}
+}
+
+// TestUsesCountTogether: a list that each rule of a profile has counted for each use by itself, so
+// that 64 of them had 268 million elements in memory before anybody refused them.
+func TestUsesCountTogether(t *testing.T) {
+	var profile, src strings.Builder
+	profile.WriteString("profile p 1 {\n    about \"x\"\n" +
+		"    parameter a addresses { 192.0.2.1 } \"who\"\n}\n")
+	for range 60 {
+		profile.WriteString("drop from $a as \"r\"\n")
+	}
+	list := strings.Repeat("192.0.2.1, ", 1200) + "192.0.2.1"
+	for i := range 60 {
+		fmt.Fprintf(&src, "use \"p\" a { %s } as \"x%d\"\n", list, i)
+	}
+	_, ds := Parse("edge.levee", []byte(src.String()+"default drop\n"),
+		func(string) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(profile.String())), nil
+		})
+	if text := ds.Err(); text == nil || !strings.Contains(text.Error(),
+		"the policy has more than 4194304 statements, terms, elements and comments") {
+		t.Errorf("%.300v", text)
 	}
 }

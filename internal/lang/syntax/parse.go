@@ -22,7 +22,7 @@ import (
 // Parse reads one policy. It always returns a File; when the diagnostics have errors, only with
 // those statements that could be understood. The source is copied.
 func Parse(file string, src []byte) (*ast.File, diag.Diagnostics) {
-	return parseBound(file, src, nil, 0)
+	return parseBound(file, src, nil, 0, 0)
 }
 
 // readSource takes a copy of a source, unless it is none; what says what it should be. The copy is

@@ -116,8 +116,8 @@ const (
 // its statements, and what f.Diagnostics says about them, are of the part.
 func Include(f *ast.File, part ast.Part, src []byte,
 	binds func(name string) (*ast.Value, bool)) (*ast.File, diag.Diagnostics) {
-	out, ds := parseBound(part.Title, src, binds, ast.PartBase(len(f.Parts)))
-	part.Src = out.Src
+	out, ds := parseBound(part.Title, src, binds, ast.PartBase(len(f.Parts)), f.Size)
+	part.Src, f.Size = out.Src, out.Size
 	f.Parts = append(f.Parts, part)
 	return out, ds
 }
@@ -125,12 +125,13 @@ func Include(f *ast.File, part ast.Part, src []byte,
 // ParseBound is Parse with values in the place of names that begin with a dollar sign.
 func ParseBound(file string, src []byte, binds func(name string) (*ast.Value, bool)) (*ast.File,
 	diag.Diagnostics) {
-	return parseBound(file, src, binds, 0)
+	return parseBound(file, src, binds, 0, 0)
 }
 
-// parseBound parses a source whose lines count from base + 1; diagnostics count from 1.
+// parseBound parses a source whose lines count from base + 1; diagnostics count from 1. size is
+// that of the policy before it: a list that each rule of a profile has counts for each use.
 func parseBound(file string, src []byte, binds func(name string) (*ast.Value, bool),
-	base int32) (*ast.File, diag.Diagnostics) {
+	base int32, size int) (*ast.File, diag.Diagnostics) {
 	errs := &diag.Collector{File: file}
 	f := &ast.File{Name: file}
 	var ok bool
@@ -138,12 +139,13 @@ func parseBound(file string, src []byte, binds func(name string) (*ast.Value, bo
 		f.Failed = true
 		return f, errs.Diagnostics(f.Src)
 	}
-	p := &parser{lx: newLexer(f.Src, errs), file: f, errs: errs, binds: binds}
+	p := &parser{lx: newLexer(f.Src, errs), file: f, errs: errs, binds: binds,
+		parts: size}
 	p.lx.line += base
 	p.advance()
 	p.statements()
 	f.End = p.takeComments()
-	f.Failed = errs.Errors() > 0
+	f.Size, f.Failed = p.parts, errs.Errors() > 0
 	if base > 0 {
 		ds := errs.Part(file, base, base+ast.PartLines).Diagnostics(f.Src)
 		return f, append(ds, errs.Diagnostics(f.Src)...)
