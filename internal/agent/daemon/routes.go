@@ -143,7 +143,8 @@ func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
 		name = "policy"
 	}
 	tree, ds := syntax.Parse(name, []byte(in.Body.Text))
-	p, more := resolve.ConsumeAtMost(mostChecked, tree, func(string) (io.ReadCloser, error) {
+	tree.Most = mostChecked
+	p, more := resolve.Consume(tree, func(string) (io.ReadCloser, error) {
 		return nil, errors.New("a check by the API reads no files: use levee check")
 	})
 	ds = diag.Merge(ds, more)

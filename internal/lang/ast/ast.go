@@ -20,6 +20,9 @@ type File struct {
 	Parts  []Part // whose statements stand in the place of one of its own
 	Size   int    // statements, terms, elements, steps and comments, with those of Parts
 	Failed bool   // an error was reported: some statements are Bad or missing
+	// how many elements its sets and lists may have together; 0: as many as any policy's. A set
+	// that stands in others makes many of a short text
+	Most int
 }
 
 // Comment is one `#` comment, from the sign to the end of the line.

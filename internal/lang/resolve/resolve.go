@@ -7,6 +7,7 @@
 package resolve
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -83,15 +84,8 @@ func Question(f *ast.File, open func(path string) (io.ReadCloser, error)) (*poli
 // and its source, for diagnostics.
 func Consume(f *ast.File, open func(path string) (io.ReadCloser, error)) (*policy.Policy,
 	diag.Diagnostics) {
-	return ConsumeAtMost(literal.MaxElements, f, open)
-}
-
-// ConsumeAtMost is Consume of a policy whose sets and lists may have so many elements together: a
-// set that stands in others makes many of a short text.
-func ConsumeAtMost(most int, f *ast.File, open func(path string) (io.ReadCloser, error)) (
-	*policy.Policy, diag.Diagnostics) {
 	r := newResolver(f, open)
-	r.consume, r.most = true, most
+	r.consume = true
 	p, ds := resolve(r)
 	f.Stmts, f.End = nil, nil
 	return p, ds
@@ -113,7 +107,7 @@ func newResolver(f *ast.File, open func(path string) (io.ReadCloser, error)) *re
 	r := &resolver{
 		file: f, empty: len(f.Stmts) == 0,
 		c:    &diag.Collector{File: f.Name},
-		open: open, most: literal.MaxElements,
+		open: open, most: cmp.Or(f.Most, literal.MaxElements),
 		sets: make(map[string]*setDef), patterns: make(map[string]*policy.Pattern),
 		pol: &policy.Policy{File: fileName(f), Essential: true},
 	}
