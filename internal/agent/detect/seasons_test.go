@@ -17,6 +17,7 @@ type season struct {
 	d   *Detector
 	r   *rand.Rand
 	now time.Time
+	pkt packet.Packet // the last one
 }
 
 // stream is a source of traffic: packets a second at a time, and how one is made.
@@ -76,11 +77,11 @@ func (s *season) tick(streams []stream, sampled float64) []Alarm {
 	sent := 0.0
 	for i, x := range streams {
 		for range poisson(s.r, rates[i]/weight) {
-			p := x.next(s.r)
-			if !isTest(&p) {
+			s.pkt = x.next(s.r)
+			if !isTest(&s.pkt) {
 				sent += 0.7 * weight
 			}
-			s.d.Add(s.now, &p, weight, x.bytes)
+			s.d.Add(s.now, &s.pkt, weight, x.bytes)
 		}
 	}
 	s.now = s.now.Add(time.Second / 10)

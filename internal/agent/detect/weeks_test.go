@@ -17,6 +17,7 @@ type world struct {
 	d   *Detector
 	r   *rand.Rand
 	now time.Time
+	pkt packet.Packet // the last one
 }
 
 var (
@@ -90,8 +91,8 @@ func (w *world) tenth(parts []part, samples int) []Alarm {
 	for _, p := range parts {
 		n := p.rate / 10 / weight
 		for range int(n) + map[bool]int{true: 1}[w.r.Float64() < n-math.Floor(n)] {
-			pkt := p.make()
-			w.d.Add(w.now, &pkt, weight, p.bytes)
+			w.pkt = p.make()
+			w.d.Add(w.now, &w.pkt, weight, p.bytes)
 		}
 	}
 	w.now = w.now.Add(time.Second / 10)

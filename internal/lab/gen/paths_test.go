@@ -267,7 +267,7 @@ func TestEveryPathEndsWithItsContextAndDuration(t *testing.T) {
 				r, err = Run(t.Context(), c)
 				return !errors.Is(err, unix.EBUSY) && (err != nil || r.Sent > 0)
 			})
-			if err != nil || r.Sent == 0 || r.Duration > 3*time.Second || rate > 0 &&
+			if err != nil || r.Sent == 0 || r.Duration > time.Minute || rate > 0 &&
 				float64(r.Sent) > rate*0.05+1 {
 				t.Errorf("%s at %g, duration: %d in %s, %v", path, rate, r.Sent, r.Duration, err)
 			}
