@@ -1,18 +1,14 @@
 package dataplane
 
 import (
-	"context"
 	"encoding/binary"
 	"flag"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -523,74 +519,6 @@ func TestOneRateForAllAddresses(t *testing.T) {
 	}
 }
 
-// BenchmarkLimit is what a limit costs above an empty program, less what the same policy costs
-// without it: of one source, and of a million in turn.
-func BenchmarkLimit(b *testing.B) {
-	for _, family := range []string{"IPv4", "IPv6"} {
-		for _, sources := range []int{1, 1 << 20} {
-			frames := make([][]byte, sources)
-			six := from6(b, 0)
-			for i := range frames {
-				source := uint32(uint64(i+1) * 2654435761)
-				if family == "IPv4" {
-					frames[i] = from(source)
-					continue
-				}
-				frames[i] = slices.Clone(six)
-				binary.BigEndian.PutUint32(frames[i][14+8+12:], source)
-			}
-			trace, err := loader.NewTrace(frames)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer trace.Close()
-			for _, rule := range []string{"", "limit rate 100/s by source",
-				"limit rate 100/s by source/32,64, source/24 x32", "limit rate 1mbit/s by flow",
-				"limit rate 1Mpps", "limit rate 500Mpps by source"} {
-				b.Run(fmt.Sprintf("%s/sources=%d/%q", family, sources, rule), func(b *testing.B) {
-					benchLimit(b, trace, rule)
-				})
-			}
-		}
-	}
-}
-
-// BenchmarkRatesByPrefix is what a limit costs whose rates stand in a table: of one source, and of
-// a million in turn, which all have a rate.
-func BenchmarkRatesByPrefix(b *testing.B) {
-	for _, sources := range []int{1, 1 << 20} {
-		frames := make([][]byte, sources)
-		for i := range frames {
-			frames[i] = from(uint32(uint64(i+1) * 2654435761))
-		}
-		trace, err := loader.NewTrace(frames)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer trace.Close()
-		for _, bits := range []int{0, 4, 9, 15} {
-			var table []string
-			for i := range 1 << bits {
-				a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil,
-					uint32(i<<(32-bits)))))
-				table = append(table, fmt.Sprintf("%v/%d 1kpps", a, bits))
-			}
-			rule := "limit rate from { " + strings.Join(table, ", ") + " }"
-			b.Run(fmt.Sprintf("sources=%d/prefixes=%d", sources, len(table)),
-				func(b *testing.B) { benchLimit(b, trace, rule) })
-		}
-	}
-}
-
-func benchLimit(b *testing.B, trace *loader.Trace, rule string) {
-	r := benchRunner(b, rule+"\ndefault pass\n")
-	run, err := r.OnTrace(trace)
-	if err != nil {
-		b.Fatal(err)
-	}
-	reportRounds(b, run)
-}
-
 // runnerOf runs a policy until the test ends.
 func runnerOf(t testing.TB, text string, target codegen.Target) (*loader.Runner, *policy.Policy) {
 	t.Helper()
@@ -610,164 +538,6 @@ func runnerOf(t testing.TB, text string, target codegen.Target) (*loader.Runner,
 	}
 	t.Cleanup(func() { r.Close() })
 	return r, p
-}
-
-// benchRunner is runnerOf for the machine that measures.
-func benchRunner(b *testing.B, text string) *loader.Runner {
-	b.Helper()
-	r, _ := runnerOf(b, text, codegen.Target{CPUs: runtime.NumCPU()})
-	return r
-}
-
-// benchFrames measures frames in turn.
-func benchFrames(b *testing.B, r *loader.Runner, frames [][]byte) {
-	b.Helper()
-	trace, err := loader.NewTrace(frames)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer trace.Close()
-	run, err := r.OnTrace(trace)
-	if err != nil {
-		b.Fatal(err)
-	}
-	reportRounds(b, run)
-}
-
-// reportRounds reports what a packet of a trace costs above an empty program.
-func reportRounds(b *testing.B, run *loader.TraceRun) {
-	var ns []float64
-	for b.Loop() {
-		above, _, err := run.Round(1 << 20)
-		if err != nil {
-			b.Fatal(err)
-		}
-		ns = append(ns, above)
-	}
-	ns = slices.Sorted(slices.Values(ns[1:])) // the first round warms up
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ns[len(ns)/2], "ns/packet")
-	b.ReportMetric(math.Abs(ns[len(ns)*3/4]-ns[len(ns)/4])/2, "spread")
-}
-
-// TestAReplaceRefillsNoBudget: a limit whose burst, rate or memory changes has its budgets in
-// another unit of time or in another number of lines. Ten a day that were spent were there again,
-// and ten more, when the burst became 20.
-func TestAReplaceRefillsNoBudget(t *testing.T) {
-	n := newTestNet(t)
-	for i, c := range []struct {
-		from, to string
-		spend    int // of the first
-		pays     int // of the second
-	}{
-		{"10/d burst 10", "10/d burst 20", 10, 10},
-		{"10/d burst 20", "10/d burst 10", 20, 0},
-		{"10/d burst 20", "10/d burst 10", 15, 0},
-		{"10/d burst 10", "10/d burst 10 by source memory 4kB", 10, 10}, // other budgets
-		{"10/d burst 10 by source", "10/d burst 20 by source", 10, 10},
-		{"10/d burst 10 by source memory 8kB", "10/d burst 10 by source memory 4kB", 10, 0},
-		{"10/d burst 10 by source memory 4kB", "10/d burst 10 by source memory 1MB", 10, 0},
-		{"10/d burst 10 by source memory 4kB", "10/d burst 12 by source memory 8kB", 10, 2},
-		{"10/d burst 10 by source, source/24 x2", "10/d burst 30 by source, source/24 x2", 10, 20},
-		{"10/h burst 10", "10/d burst 10", 10, 0}, // was full again in an hour: nine more
-		{"10/d burst 10", "10/h burst 10", 10, 0},
-		{"10/d burst 10", "20/h burst 10", 4, 6},
-		{"10/d burst 10", "20/d burst 20", 5, 15}, // the same time, of other packets
-		{"10/d burst 10 by source x4", "10/d burst 10 by source x2", 15, 5},
-	} {
-		for _, label := range []string{" as \"budget\"", ""}[:max(1, 2-i)] {
-			n.run(t, c.from+" to "+c.to+label, func(t *testing.T) {
-				text := "limit udp rate %s" + label + "\npass udp as \"paid\"\ndefault drop\n"
-				refillsNothing(t, n, text, c.from, c.to, c.spend, c.pays)
-			})
-		}
-	}
-}
-
-// refillsNothing spends of a limit, gives it another rate, and has it pay what it may.
-func refillsNothing(t *testing.T, n *testNet, text, from, to string, spend, pays int) {
-	t.Helper()
-	defer Down(t.Context(), "lv0")
-	bring := func(rate string) {
-		t.Helper()
-		if err := bringPolicy(t, "lv0", fmt.Sprintf(text, rate), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	count := func() (paid, all uint64) {
-		a := status(t)
-		paid, all = packets(&a, "paid"), packets(&a, "paid")
-		for _, c := range a.Counters {
-			if c.Action == "limit" {
-				all += c.Packets
-			}
-		}
-		return paid, all
-	}
-	send := func(packets int) {
-		t.Helper()
-		_, before := count()
-		for range packets {
-			n.sendFrame(t, udpFrame)
-		}
-		wantUntil(t, func() bool {
-			_, all := count()
-			return all == before+uint64(packets)
-		})
-	}
-	bring(from)
-	send(spend)
-	spent, _ := count()
-	if spent != uint64(spend) {
-		t.Fatalf("%d of %d were paid", spent, spend)
-	}
-	bring(to)
-	send(40)
-	if paid, _ := count(); int(paid-spent) != pays {
-		t.Errorf("the new limit paid %d, want %d", paid-spent, pays)
-	}
-}
-
-// TestWhatIsSpentWhileALimitChangesIsSpent: a budget in another memory was read as that was made.
-// What it paid from then until the next program judged it paid again.
-func TestWhatIsSpentWhileALimitChangesIsSpent(t *testing.T) {
-	n := newTestNet(t)
-	heard := passing(t)
-	const burst, probe = 10, 7
-	sent := 0
-	spend := func() error { // and wait until a packet behind these has come
-		for range burst {
-			n.sendFrame(t, udpTo(9))
-		}
-		sent += burst
-		n.sendFrame(t, udpTo(probe))
-		return heard(probe)
-	}
-	bring := func(ctx context.Context, memory string) {
-		t.Helper()
-		if err := bringPolicyUnder(ctx, "lv0", store.XDPNative, "pass udp port 7\n"+
-			"limit udp rate 10/d burst 10 by source memory "+memory+" as \"limit\"\n"+
-			"pass udp as \"paid\"\ndefault drop\n", 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer Down(t.Context(), "lv0")
-	bring(t.Context(), "4kB")
-	bring(stepping(t.Context(), func(step string) error {
-		if step == "swap" || step == "wait" { // by the one program, then by the other
-			return spend()
-		}
-		return nil
-	}), "1MB")
-	var paid uint64
-	wantUntil(t, func() bool {
-		a := status(t)
-		paid = packets(&a, "paid")
-		return paid+packets(&a, "limit") == uint64(sent)
-	})
-	if sent < 2*burst || paid != burst {
-		t.Errorf("of %d packets %d were paid, the burst is %d", sent, paid, burst)
-	}
 }
 
 // passing hears what passes. It returns a function that waits for a packet of UDP to a port.
