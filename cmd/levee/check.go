@@ -101,7 +101,7 @@ type checkedLimit struct {
 	ExactBelow float64 `json:"exact_below_pps"`
 }
 
-// compiled is what the compiler made of a policy.
+// compiled is the result of compiling a policy.
 type compiled struct {
 	Instructions int             `json:"instructions"` // 8 bytes each
 	TableBytes   int             `json:"table_bytes"`

@@ -53,7 +53,7 @@ const watchExample = `  sudo levee watch --verdict drop
   sudo levee watch --stream tls --port 443,8443
   sudo levee watch --dev eth0 --json | jq -r .from`
 
-// watchReasons are what decides packets, as policies' slots name it.
+// watchReasons are the reasons of decisions, as policies' slots name them.
 var watchReasons = []policy.Reason{policy.ByMalformed, policy.ByProtect, policy.ByRule,
 	policy.ByEssential, policy.ByDefault}
 

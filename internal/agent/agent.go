@@ -32,7 +32,7 @@ import (
 	"levee/internal/openmetrics"
 )
 
-// Kernel is what Agent needs of enforce.Kernel.
+// Kernel is the part of enforce.Kernel that Agent needs.
 type Kernel interface {
 	Raise(ctx context.Context, set string, entries []sets.Entry, began time.Time) (raised,
 		left int, err error)

@@ -29,7 +29,7 @@ type Taking struct {
 	CPU int
 }
 
-// taken is what a device was before a lab took it.
+// taken is the state of a device before a lab took it.
 type taken struct {
 	Home     uint64 // inode of the network namespace that it came from
 	Cookie   uint64 `json:",omitempty"` // of that namespace

@@ -43,7 +43,7 @@ type diffFlags struct {
 // notes about it.
 type InForce func(cmd *cobra.Command, dev string) (*inspect.InForce, error)
 
-// env is what the commands work with.
+// env holds the streams and options of the commands.
 type env struct {
 	*cli.Env
 	inForce InForce

@@ -47,7 +47,7 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Comparison is what two documents of the same measurement say about each other.
+// Comparison is the comparison of two documents of the same measurement.
 type Comparison struct {
 	Schema   string   `json:"schema"` // comparisonSchema
 	Bench    string   `json:"bench"`

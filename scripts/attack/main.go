@@ -193,7 +193,7 @@ func (f *field) close() error {
 	return errors.Join(err, err2)
 }
 
-// status is what is asked of `levee status --json`.
+// status holds the fields that are read of `levee status --json`.
 type status struct {
 	Interfaces []struct {
 		Rules []struct {

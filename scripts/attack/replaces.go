@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// shape is what changes of a policy between replaces.
+// shape holds the parts of a policy that change between replaces.
 type shape struct {
 	rate, burst int // of each limit, in packets a second and packets
 	memory      string

@@ -140,7 +140,7 @@ func role(name string) error {
 	return nil
 }
 
-// datagrams are what a host does over UDP.
+// datagrams is the part of a host that talks over UDP.
 type datagrams struct {
 	got      atomic.Int64            // by those who serve
 	sessions map[string]*net.UDPConn // by the other's address

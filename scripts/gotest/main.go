@@ -88,7 +88,7 @@ func newReport(w io.Writer, forbidden func(string) bool) *report {
 	return &report{w: w, forbidden: forbidden}
 }
 
-// stream is what one process tells.
+// stream is the output of one process.
 type stream struct {
 	*report
 	output map[[2]string][]string // of tests that have not ended, by package and test

@@ -40,7 +40,7 @@ var emulators = map[string]struct {
 // limits are how many seconds of its own a guest may take for a check.
 var limits = map[bool]string{false: "3600", true: "7200"}
 
-// clock is what the time of a guest goes by.
+// clock is the clock of a guest.
 type clock string
 
 const (

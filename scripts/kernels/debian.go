@@ -29,7 +29,7 @@ Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 `
 
-// programs are what the guest runs besides levee and its tests.
+// programs are those that the guest runs besides levee and its tests.
 var programs = []string{"dash", "coreutils", "util-linux", "mount", "iproute2", "kmod", "ethtool",
 	"jq", "grep", "sed", "findutils", "procps", "nftables", "xdp-tools", "iputils-ping"}
 

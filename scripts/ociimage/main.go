@@ -72,7 +72,7 @@ func run(version, out, containerfile string, binaries []string) error {
 	return os.WriteFile(out, b, 0o644)
 }
 
-// recipe is what a Containerfile says.
+// recipe is a parsed Containerfile.
 type recipe struct {
 	to         string // path of the binary in the image
 	entrypoint []string

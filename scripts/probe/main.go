@@ -100,7 +100,7 @@ type tool struct {
 	run  func(ctx context.Context, n *network, work string, rate int) (*found, error)
 }
 
-// found is what a tool says of services: open, closed, or something else.
+// found lists the services that a tool calls open, closed, or something else.
 type found struct {
 	states map[service]string
 	report *probe.Report

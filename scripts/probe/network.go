@@ -23,7 +23,7 @@ const (
 	mid  = "mid"
 )
 
-// policyText is what levee judges by in front of the network.
+// policyText is the policy of levee in front of the network.
 const policyText = `# A network of services, for make probe-proof
 set cookied = { 203.0.113.141-203.0.113.150 }
 cookie tcp to cookied port 443
@@ -36,7 +36,7 @@ pass icmp
 default drop
 `
 
-// behindText is what netfilter does behind levee, on the same machine.
+// behindText is the ruleset of netfilter behind levee, on the same machine.
 const behindText = `
 table ip behind {
 	chain nat { type nat hook prerouting priority dstnat;
@@ -55,7 +55,7 @@ table ip behind {
 }
 `
 
-// betweenText is what is on the way to levee.
+// betweenText is the ruleset on the way to levee.
 const betweenText = `
 table ip between {
 	chain nat { type nat hook prerouting priority dstnat;

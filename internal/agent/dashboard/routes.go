@@ -35,7 +35,7 @@ type Slot struct {
 	Ns      float64 `json:"ns,omitempty" doc:"Estimate for a packet that it decides."`
 }
 
-// Shadow is what another policy would have done.
+// Shadow compares the decisions of another policy with those in force.
 type Shadow struct {
 	Policy  string    `json:"policy"`
 	Since   time.Time `json:"since"`

@@ -61,7 +61,7 @@ func (a *Atlas) of(addrs []netip.Addr) (mmdb.Countries, error) {
 	return c, a.Part.Did(err)
 }
 
-// noAtlas is what an agent says that was given no file.
+// noAtlas is the answer of an agent that was given no file.
 const noAtlas = "no file of countries is given: levee agent run --countries FILE"
 
 // countries returns the countries of an incident.

@@ -144,7 +144,7 @@ func (s *Store) Read(id string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostBytes))
 }
 
-// Facts are what is known of an incident besides its packets.
+// Facts describes an incident besides its packets.
 type Facts struct {
 	Target       netip.Prefix // zero: unknown
 	Packets      uint64       // in all; 0: as many as are kept

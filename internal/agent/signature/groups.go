@@ -12,7 +12,7 @@ import (
 	"levee/internal/packet"
 )
 
-// kind is what packets of a group have in common, coarser where fields are zero.
+// kind holds the fields that packets of a group have in common, coarser where they are zero.
 type kind struct {
 	ether      uint16
 	proto      uint8

@@ -46,7 +46,7 @@ type Trap struct {
 	counts Counts
 }
 
-// errNobody is what every attempt gets.
+// errNobody is the answer to every attempt.
 var errNobody = errors.New("nobody is let in")
 
 // New makes a trap, which does nothing until Serve.

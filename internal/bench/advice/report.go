@@ -20,7 +20,7 @@ type Report struct {
 	Advices  []*Advice `json:"advices"`
 }
 
-// Advice is what was measured of one. Figures are ns a packet, null where there are none.
+// Advice holds the figures of one advice, in ns a packet, null where there are none.
 type Advice struct {
 	Name    string        `json:"name"` // of the finding of `levee doctor`
 	What    string        `json:"what"`

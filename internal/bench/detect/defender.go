@@ -287,7 +287,7 @@ func (t *tail) last() string {
 	return lines[len(lines)-1]
 }
 
-// taken is what a process has taken.
+// taken is the time that a process has used, and its memory.
 type taken struct {
 	cpu time.Duration
 	rss int64 // bytes, now

@@ -110,7 +110,7 @@ type Report struct {
 	Rows   []*Row
 }
 
-// Cost is what the defender took of the machine.
+// Cost is the time and memory that the defender took.
 type Cost struct {
 	Seconds float64 `json:"seconds"`
 	Core    float64 `json:"core"`        // share of one core
@@ -268,7 +268,7 @@ func rest(ctx context.Context, o *Options, w *watch) (*Cost, error) {
 	return m.cost(samples), err
 }
 
-// meter is what a defender takes of the machine for a time.
+// meter measures the time and memory that a defender takes.
 type meter struct {
 	pid           int
 	from, to      time.Duration

@@ -24,7 +24,7 @@ const (
 	after        = 2 * time.Second
 )
 
-// Figures are what a row says. What could not be measured is not a number.
+// Figures holds the results of a row. What could not be measured is not a number.
 type Figures struct {
 	Flood string `json:"flood"`
 	What  string `json:"what"`
@@ -262,7 +262,7 @@ func (row *Row) waves(f *Figures) {
 	}
 }
 
-// clients are what became of their packets and requests.
+// clients counts the packets and requests of clients by what happened to them.
 func (row *Row) clients(f *Figures) {
 	f.LostN = max(0, row.end.lost()-row.first.lost())
 	if in := within(row.samples, row.from, row.to); len(in) > 1 {

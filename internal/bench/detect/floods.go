@@ -18,7 +18,7 @@ import (
 	"levee/internal/packet/template"
 )
 
-// wave is what a flood sends for a time.
+// wave is the traffic of a flood for a span of time.
 type wave struct {
 	what    string
 	at      time.Duration // from the flood's beginning, at the earliest

@@ -14,7 +14,7 @@ import (
 	"levee/internal/lab/tally"
 )
 
-// sample is what had been counted at a moment, since the lab was made.
+// sample holds the counters of a moment, since the lab was made.
 type sample struct {
 	at time.Duration // of the monotonic clock
 	// at the server: what XDP took from the ring, and what it dropped or sent back

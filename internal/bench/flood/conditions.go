@@ -13,7 +13,7 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// facts are what decides whether a window may be compared with others.
+// facts holds the conditions by which a window may be compared with others.
 type facts struct {
 	gro      bool
 	threaded bool // NAPI thread exists and is pinned to the receiving core alone

@@ -17,7 +17,7 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// sample is what is read at both ends of a window.
+// sample holds the counters that are read at both ends of a window.
 type sample struct {
 	at       time.Time
 	skew     time.Duration // how long reading took
@@ -171,7 +171,7 @@ func (c CPUTimes) Stolen(before CPUTimes) float64 {
 	return ratio(c.steal-before.steal, c.allOfThem-before.allOfThem)
 }
 
-// stack is what the network stack of a namespace counts.
+// stack holds the counters of a namespace's network stack.
 type stack struct {
 	received  uint64 // packets that reached IP, both families
 	delivered uint64 // packets that IP handed to a protocol of this host

@@ -11,7 +11,7 @@ import (
 	"levee/internal/report"
 )
 
-// Figures are what was found of one rung and family.
+// Figures holds the results of one rung and family.
 type Figures struct {
 	// MedianPPS is packets a second of the mix, as many of each flood, over the rounds; Interval
 	// bounds it at 95 %. Both are null when there is no figure; Why then says why. In an incomplete

@@ -17,7 +17,7 @@ type hardware struct {
 	why string
 }
 
-// events are what hardware counts, in the order of reading.
+// events are those that hardware counts, in the order of reading.
 var events = []uint64{unix.PERF_COUNT_HW_CPU_CYCLES, unix.PERF_COUNT_HW_INSTRUCTIONS}
 
 func openHardware(cpu int) *hardware { return openEvents(cpu, unix.PERF_TYPE_HARDWARE, events) }

@@ -28,7 +28,7 @@ type function struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// functions are what is compared; names are those of the programs.
+// functions are those that are compared; names are those of the programs.
 var functions = []function{
 	{"siphash24", "SipHash-2-4, keyed; against who chooses what is hashed", 64,
 		func(k []byte, s *Secret) uint64 { return siphash.Hash(s[0], s[1], k) }},

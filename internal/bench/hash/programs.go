@@ -41,7 +41,7 @@ type programs struct {
 	coll *ebpf.Collection
 }
 
-// mode is what the loop does besides hashing.
+// mode is the work of the loop besides hashing.
 type mode struct{ chained, keep bool }
 
 // load loads the base and the programs that are named.

@@ -94,7 +94,7 @@ func rung(asked string, names []string) (string, error) {
 	return "", usage.Known("rung", []string{asked}, names)
 }
 
-// window is what was seen in one window.
+// window holds the samples of one window.
 type window struct {
 	samples int     // of a core that was not idle
 	idle    float64 // share of the time, by /proc/stat: samples do not tell it (decision 0021)

@@ -100,7 +100,7 @@ type Probes struct {
 	Took []float64 `json:"took"`
 }
 
-// Queue is what waits where a direction is sent.
+// Queue describes the queue at the sender of a direction.
 type Queue struct {
 	Way string `json:"direction"`
 	// Seen is what the kernel calls them, from the device on; and at which rate they let by, 0
@@ -395,7 +395,7 @@ func (c *Case) span(way string) string {
 		quantity.Print(quantity.Round(slices.Max(all), 3), "bit/s"))
 }
 
-// waited is what was seen of the queues of a direction in all runs under load.
+// waited holds the readings of a direction's queues in all runs under load.
 type waited struct {
 	name          string
 	rate          float64

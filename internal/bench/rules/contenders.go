@@ -65,7 +65,7 @@ func protocol(p uint8) string {
 
 func isRange(p workload.Ports) bool { return p.Lo != p.Hi }
 
-// dropAll is what decides where no rule does.
+// dropAll is the rule that decides where no other does.
 const dropAll = "default drop\n"
 
 // Text returns the rules as a policy, in which each drops, and what else is to be in it.

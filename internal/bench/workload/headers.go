@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Header is what rules ask about a packet.
+// Header holds the fields of a packet that rules ask for.
 type Header struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16 // 0 where the protocol has none

@@ -279,7 +279,7 @@ func send(c net.Conn) error {
 	}
 }
 
-// seen is what has come to a service, and what its policy has judged.
+// seen counts the bytes that came to a service, and the packets that its policy judged.
 type seen struct {
 	at                    time.Time
 	taken, packets, bytes uint64

@@ -21,7 +21,7 @@ import (
 // is the policy's, so a replace is one update of the table. Whoever builds another dispatcher
 // attaches the caller to it as any program (docs/explanation/decisions/0087-dispatcher.md).
 
-// CallerName is what tools of libxdp list.
+// CallerName is the name that tools of libxdp list.
 const CallerName = codegen.ProgramName
 
 // callerPriority has it called first. The default of libxdp's tools is 50.

@@ -34,7 +34,7 @@ type Progress struct {
 	Done, All int    // rules
 }
 
-// Report is what packets cost; times are nanoseconds a packet.
+// Report holds the costs of packets; times are nanoseconds a packet.
 type Report struct {
 	Ns          float64 // above the empty program, over all packets of Rules alike
 	NsEmpty     float64 // the empty program with the kernel's test loop

@@ -22,7 +22,7 @@ type Told struct {
 	Repeat      int `json:"repeat"`
 }
 
-// ToldRule is what a packet costs that reaches a rule.
+// ToldRule holds the cost of a packet that reaches a rule.
 type ToldRule struct {
 	Rule        diag.Shown `json:"rule"`
 	Label       string     `json:"label"`

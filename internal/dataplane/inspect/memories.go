@@ -143,7 +143,7 @@ func readBeside(s *store.Store, a *attach.Attachment, g *store.Description, of s
 	return s.WithMemory(m, read)
 }
 
-// reading is what a description says of the memory in a map.
+// reading describes the memory in a map.
 func readingOf(d *store.Description, name string) (r state.Reading) {
 	r.Logs = len(d.Logs)
 	for _, l := range d.Limits {

@@ -69,7 +69,7 @@ func tellShadow(s *store.Store, a *attach.Attachment) (*ShadowState, error) {
 	return out, nil
 }
 
-// ShadowState is what a shadow has seen.
+// ShadowState holds the counts of a shadow.
 type ShadowState struct {
 	Policy  string
 	Hash    string
@@ -85,7 +85,7 @@ type ShadowState struct {
 	Unasked  []string // cookies of the shadow, which answer nobody
 }
 
-// ShadowPair is what has been counted of a pair of decisions.
+// ShadowPair holds the counts of a pair of decisions.
 type ShadowPair struct {
 	Judged, Would               generation.SlotCounter // without counts
 	JudgedVerdict, WouldVerdict shadow.Verdict

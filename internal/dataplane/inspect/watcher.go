@@ -25,7 +25,7 @@ type watchedDevice struct {
 	checked time.Duration // when the interface's settings were last checked
 }
 
-// Judged is what a policy on an interface was found to do.
+// Judged says whether a policy on an interface judges.
 type Judged struct {
 	Dev string
 	Judging

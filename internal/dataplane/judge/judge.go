@@ -281,7 +281,7 @@ type Decision struct {
 	Action action.Action
 }
 
-// Verdict is what the engine says of one frame.
+// Verdict is the engine's decision on one frame.
 type Verdict struct {
 	Decision          // the oracle's, or that of the compiled program alone
 	Differs  bool     // with Both: the compiled program says something else

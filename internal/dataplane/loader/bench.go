@@ -12,7 +12,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Cost is what a program costs for each packet, in nanoseconds.
+// Cost is the time that a program takes for a packet, in nanoseconds.
 type Cost struct {
 	NsPerPacket float64 // median over the rounds of (program - empty)
 	NsEmpty     float64 // median of the empty program, the loop of BPF_PROG_RUN included

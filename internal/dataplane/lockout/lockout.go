@@ -29,7 +29,7 @@ type Gate struct {
 	Say func(format string, args ...any)
 }
 
-// AtRisk is what a policy may do harm to on an interface.
+// AtRisk lists the sessions on an interface that a policy may cut.
 type AtRisk struct {
 	link     packet.Link
 	sessions []session.Session

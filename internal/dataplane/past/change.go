@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Change is what is otherwise in a policy than in the one before it.
+// Change lists the differences between a policy and the one before it.
 type Change struct {
 	Added   []string    `json:"rules_added"` // as `levee fmt` prints them
 	Removed []string    `json:"rules_removed"`
@@ -18,7 +18,7 @@ type Change struct {
 	Others  []string    `json:"others"` // statements besides, as they are now
 }
 
-// SetChange is what is otherwise in a static set, or that there is one more or less.
+// SetChange is the difference of a static set, which may be new or gone.
 type SetChange struct {
 	Name    string `json:"name"`
 	Added   int    `json:"added"` // elements

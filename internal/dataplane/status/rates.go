@@ -10,10 +10,10 @@ type ruleKey struct {
 	rule    string
 }
 
-// Readings are what the counters of a report said.
+// Readings holds the counters of a report.
 type Readings map[ruleKey]reading
 
-// reading is what a counter said, and when.
+// reading is the value of a counter at a time.
 type reading struct {
 	packets, bytes uint64
 	at             time.Time

@@ -58,7 +58,7 @@ type Diff struct {
 	Rules    []DiffRule   `json:"rules"`   // what the shadow has counted
 }
 
-// Decision is what one of the two policies decided, and by which rule.
+// Decision is the verdict of one of the two policies, and its rule.
 type Decision struct {
 	Verdict string     `json:"verdict"` // pass, drop or redirect
 	Rule    diag.Shown `json:"rule"`

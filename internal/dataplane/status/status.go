@@ -174,7 +174,7 @@ func (r *Rule) Quiet() bool {
 		r.Reason != policy.ByRule.String()
 }
 
-// CPU is what one CPU counted.
+// CPU holds the counts of one CPU.
 type CPU struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`

@@ -20,7 +20,7 @@ type Carried struct {
 // CarriedFile holds the counts of generations that are gone.
 const CarriedFile = "carried.json"
 
-// Counter is what one slot of a policy has counted.
+// Counter holds the counts of one slot of a policy.
 type Counter struct {
 	Packets uint64
 	Bytes   uint64 // whole frames without FCS
@@ -33,7 +33,7 @@ type RolledBack struct {
 	Deadline   time.Time `json:"deadline"`
 }
 
-// CarriedShadow is what the current shadow has counted in replaced generations.
+// CarriedShadow holds the counts of the current shadow from replaced generations.
 type CarriedShadow struct {
 	Shadow uint64               `json:"shadow"`
 	Totals map[string][]Counter `json:"totals"` // by what slots count, then by CPU

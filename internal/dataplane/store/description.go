@@ -27,7 +27,7 @@ type EchoInfo struct {
 	Tally int    `json:"tally"`
 }
 
-// ProgramInfo is what the kernel says about the program in force.
+// ProgramInfo describes the program in force, as the kernel knows it.
 type ProgramInfo struct {
 	ID        uint32 `json:"id"`
 	Name      string `json:"name"`
@@ -178,7 +178,7 @@ type Description struct {
 	Spared []netip.Prefix `json:"spared,omitempty"`
 }
 
-// FileSum is what a set file held.
+// FileSum is the checksum of a set file.
 type FileSum struct {
 	Path string `json:"path"` // as it is written in the policy
 	Sum  string `json:"sum"`  // SHA-256

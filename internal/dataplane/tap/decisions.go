@@ -37,7 +37,7 @@ type Deciding struct {
 // MostDecisions is the largest rate of reported decisions, a second and CPU.
 const MostDecisions = capture.MostWatched
 
-// Decided is what became of the packets since a watch began.
+// Decided counts the packets that a watch has shown, and those that it lost.
 type Decided struct {
 	Shown uint64
 	Losses

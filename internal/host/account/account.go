@@ -156,7 +156,7 @@ func ContainerOf(root, id string) (*Container, error) {
 	return &found[i].Container, nil
 }
 
-// Container is what an engine tells of one.
+// Container is a container as its engine describes it.
 type Container struct {
 	ID, Name string
 	Labels   map[string]string // of Docker's

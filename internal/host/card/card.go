@@ -30,7 +30,7 @@ type Offload struct {
 	Fixed  bool // ethtool cannot change it
 }
 
-// Card is what an interface tells of itself.
+// Card describes an interface and its driver.
 type Card struct {
 	Name, Driver string
 	MTU, MaxMTU  int                // MaxMTU is 0 where the kernel does not tell

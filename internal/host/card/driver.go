@@ -1,6 +1,6 @@
 package card
 
-// Driver is what the source of a driver says about XDP.
+// Driver describes the support of a driver for XDP, from its source.
 type Driver struct {
 	// Attach says what happens to a running device when the first program comes or the last goes;
 	// empty if nothing that a user would see. Bounces: the link goes down meanwhile.

@@ -31,7 +31,7 @@ const (
 	Expected  Sure = "expected"   // usual, but it depends on the load: measure
 )
 
-// Finding is what one check found. Names of JSON fields stay once shipped.
+// Finding is the result of one check. Names of JSON fields stay once shipped.
 type Finding struct {
 	Name  string `json:"name"`  // of the check: "lro", "governor"
 	About string `json:"about"` // "device", "cpu" or "kernel"

@@ -23,7 +23,7 @@ import (
 	"levee/internal/host/procnet"
 )
 
-// Machine is what was found.
+// Machine describes a machine: its addresses, listeners, sessions and interfaces.
 type Machine struct {
 	Dev       string // with the default route, or asked for
 	Addresses []netip.Addr

@@ -144,7 +144,7 @@ func queueOf(name string) (of string, queue int, ok bool) {
 	return of, queue, true
 }
 
-// Backlog is what one CPU says of its backlog, since the machine began. It is of all interfaces.
+// Backlog holds the counts of one CPU's backlog since the machine began, of all interfaces.
 type Backlog struct {
 	CPU     int    `json:"cpu"`
 	Dropped uint64 `json:"dropped_packets"` // that found it full

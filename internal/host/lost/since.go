@@ -13,7 +13,7 @@ const (
 	For = 5 * time.Second
 )
 
-// Loss is what an interface lost between two looks.
+// Loss counts the packets that an interface lost between two looks.
 type Loss struct {
 	Share     float64 // of the packets that came to the card, 0 to 1
 	PerSecond float64 // packets

@@ -24,7 +24,7 @@ type Forward struct {
 // Range is of ports, both ends included.
 type Range struct{ Low, High uint16 }
 
-// Rules are what was found.
+// Rules lists the rules that were found.
 type Rules struct {
 	Forwards []Forward
 	Filters  bool     // some rule drops packets that are forwarded, whatever state they have

@@ -19,7 +19,7 @@ import (
 	"levee/internal/monitor/mpegts"
 )
 
-// Fault is what may be wrong with a stream, or look like it.
+// Fault is a kind of fault of a stream, or of traffic that looks like one.
 type Fault string
 
 // Faults.

@@ -109,7 +109,7 @@ type Progress struct {
 	Elapsed time.Duration
 }
 
-// Report is what a run did.
+// Report counts the packets of a run, and says how fast they left.
 type Report struct {
 	Sent    uint64 // packets handed to the device
 	Bytes   uint64 // of their frames, without FCS

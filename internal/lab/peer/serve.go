@@ -53,7 +53,7 @@ type run struct {
 	err  error
 }
 
-// Facts are what a figure depends on, at one end.
+// Facts describes the machine and the card of one end, on which figures depend.
 type Facts struct {
 	Machine host.Info
 	Card    lab.Card
@@ -87,7 +87,7 @@ type Load struct {
 	Dropped  bool
 }
 
-// Sent is what became of a flood.
+// Sent counts the packets of a flood.
 type Sent struct {
 	Sent, Bytes, Refused, Errors uint64
 	Duration                     time.Duration
@@ -321,7 +321,7 @@ func (p *Peer) close() error {
 	return p.lab.Close()
 }
 
-// stream is what a codec reads and writes.
+// stream is the connection that a codec reads and writes.
 type stream struct {
 	io.Reader
 	io.Writer

@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/diag"
 )
 
-// Look is what is known at one moment.
+// Look holds the streams and their counters at one moment.
 type Look struct {
 	At      time.Time
 	Clock   time.Duration // that the times of streams are of
@@ -19,7 +19,7 @@ type Look struct {
 	Totals  Totals
 }
 
-// Report is what is told of an interface.
+// Report is the report on the streams of an interface.
 type Report struct {
 	Dev    string    `json:"dev"`
 	Mode   string    `json:"mode"`
@@ -70,7 +70,7 @@ type StreamReport struct {
 	PIDs        []PID   `json:"pids"`
 }
 
-// Watched is what is asked of a monitor.
+// Watched describes a monitor: its interface and mode, and the streams that it follows.
 type Watched struct {
 	Dev, Mode, Behind string
 	Silence           time.Duration

@@ -22,7 +22,7 @@ const Null = 0x1fff
 // NoVLAN stands for no VLAN id.
 const NoVLAN = 0xffff
 
-// Flow is what tells streams apart.
+// Flow identifies a stream.
 type Flow struct {
 	Src, Dst netip.AddrPort
 	// VLAN is the outermost id, NoVLAN without a tag; InnerVLAN that behind it.
@@ -50,7 +50,7 @@ type Counts struct {
 	Errors     uint64 `json:"errors"` // with a transport_error_indicator
 }
 
-// PID is what is known of one PID of a stream.
+// PID holds the counters of one PID of a stream.
 type PID struct {
 	PID uint16 `json:"pid"`
 	Counts
