@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,11 +82,24 @@ func TestAHalfRequestHasSecondsToBecomeOne(t *testing.T) {
 	}
 }
 
-// TestWhoReadsNothingKeepsNobodyOut: 128 connections without a token, which asked for a file of the
-// page and took none of it, had all the room there is for a minute, again and again.
+// TestWhoReadsNothingKeepsNobodyOut: 128 connections, which asked for a file of the page or a
+// document and took none of it, had all the room there is for a minute, again and again. They need
+// no token for that, or one.
 func TestWhoReadsNothingKeepsNobodyOut(t *testing.T) {
+	tokens := OpenTokens(filepath.Join(t.TempDir(), "tokens.json"))
+	token, err := tokens.Add("one", Viewer, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, header := range []string{"", "Authorization: Bearer " + token + "\r\n"} {
+		keepsNobodyOut(t, tokens, header)
+	}
+}
+
+// keepsNobodyOut has as many connections as there may be ask with a header, and read nothing.
+func keepsNobodyOut(t *testing.T, tokens *Tokens, header string) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{Log: t.Logf})
+		s, err := New(Options{Log: t.Logf, Tokens: tokens})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +112,7 @@ func TestWhoReadsNothingKeepsNobodyOut(t *testing.T) {
 			near, far := net.Pipe()
 			l.conns <- far
 			all = append(all, near)
-			_, _ = io.WriteString(near, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+			_, _ = io.WriteString(near, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header+"\r\n")
 			synctest.Wait()
 			return near
 		}
@@ -107,7 +121,7 @@ func TestWhoReadsNothingKeepsNobodyOut(t *testing.T) {
 		}
 		head := make([]byte, len("HTTP/1.1 200"))
 		if _, err := io.ReadFull(ask("/api/v1/me"), head); err != nil || string(head[9:]) != "200" {
-			t.Errorf("one more is answered %q, %v", head, err)
+			t.Errorf("with %q one more is answered %q, %v", header, head, err)
 		}
 		for _, c := range all {
 			c.Close()

@@ -154,12 +154,17 @@ func (c *certificate) has(name string) bool {
 }
 
 // bounded is a listener with so many connections at a time. One more lets the oldest go that asks
-// nothing: requests of which only a half has come keep nobody out.
+// nothing: requests of which only a half has come keep nobody out, and neither does one caller who
+// asks much and reads slowly.
 type bounded struct {
 	net.Listener
-	mu   sync.Mutex
-	open []*conn // in the order in which they came
+	mu     sync.Mutex
+	open   []*conn        // in the order in which they came
+	asking map[string]int // connections that ask, by caller
 }
+
+// mostOfOne is how many connections of one caller count as asking.
+const mostOfOne = maxConnections / 4
 
 func (b *bounded) Accept() (net.Conn, error) {
 	c, err := b.Listener.Accept()
@@ -184,7 +189,8 @@ type conn struct {
 	net.Conn
 	once sync.Once
 	of   *bounded
-	asks bool // a request is being answered; of.mu guards it
+	asks bool   // a request is being answered; of.mu guards it
+	who  string // for whom
 }
 
 func (c *conn) Close() error {
@@ -198,12 +204,24 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// answering notes whether a request is being answered.
-func (c *conn) answering(is bool) {
-	if c != nil {
-		c.of.mu.Lock()
-		defer c.of.mu.Unlock()
-		c.asks = is
+// answering notes for whom a request is being answered, "" for nobody who is known.
+func (c *conn) answering(who string) {
+	if c == nil {
+		return
+	}
+	b := c.of
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.asks {
+		if b.asking[c.who]--; b.asking[c.who] == 0 {
+			delete(b.asking, c.who)
+		}
+	}
+	if c.asks, c.who = who != "" && b.asking[who] < mostOfOne, who; c.asks {
+		if b.asking == nil {
+			b.asking = map[string]int{}
+		}
+		b.asking[who]++
 	}
 }
 

@@ -315,9 +315,10 @@ func (s *Server) handler(via *Listener) http.Handler {
 			ctx = context.WithoutCancel(ctx) // what has begun is done, also if the caller is gone
 		}
 		at, _ := ctx.Value(peerKey{}).(peer)
-		// Whoever has no token and reads slowly makes room for others.
-		at.conn.answering(caller.Role > Anybody)
-		defer at.conn.answering(false)
+		if caller.Role > Anybody { // whoever has no token and reads slowly makes room for others
+			at.conn.answering(caller.Name)
+			defer at.conn.answering("")
+		}
 		s.mux.ServeHTTP(a, r.WithContext(ctx))
 	})
 }
