@@ -112,7 +112,8 @@ func keepsNobodyOut(t *testing.T, tokens *Tokens, header string) {
 			near, far := net.Pipe()
 			l.conns <- far
 			all = append(all, near)
-			_, _ = io.WriteString(near, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header+"\r\n")
+			_, _ = io.WriteString(near, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\n"+header+
+				"\r\n")
 			synctest.Wait()
 			return near
 		}
