@@ -179,6 +179,8 @@ func (i *Incident) tellDone(b *strings.Builder) {
 	switch {
 	case i.Acted == nil && i.Failed != "":
 		fmt.Fprintf(b, "; its rules could not be put into force: %s", i.Failed)
+	case i.Acted == nil && i.State == Undone: // also of a flood behind one that was undone
+		b.WriteString("; nothing is done, as a command said of such a flood")
 	case len(i.Rules) == 0 && i.State == Observed:
 		b.WriteString("; observed only, as its detector says")
 	case len(i.Rules) == 0 && i.Searches > 0:
@@ -204,7 +206,7 @@ func (i *Incident) tellDone(b *strings.Builder) {
 		fmt.Fprintf(b, "; it ended after %s", round(i.Ended.Sub(i.Began)))
 	}
 	switch {
-	case i.State == Undone:
+	case i.State == Undone && i.Acted != nil:
 		b.WriteString(", and its rules were taken back by a command")
 	case i.Acted != nil && i.Closed != nil:
 		b.WriteString(", and its rules were taken back")

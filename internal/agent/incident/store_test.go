@@ -100,6 +100,16 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 			"rules could not be put into force: chmod: operation not permitted", Incident{
 			State: Open, Searches: 1, Failed: "chmod: operation not permitted",
 			Seen: Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true}}},
+		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; " +
+			"nothing is done, as a command said of such a flood; it ended after 2s", Incident{
+			State: Undone, Began: began, Searches: 1, Ended: at(2 * time.Second),
+			Seen: Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true}}},
+		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; 1 " +
+			"rule in force 2.0 s after its first packets dropped 9 packets, at a cost that is " +
+			"not known: no good packets were seen before, and its rules were taken back by a " +
+			"command", Incident{State: Undone, Began: began, Acted: at(2 * time.Second),
+			Seen:  Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true},
+			Rules: []Rule{{State: Gone, Packets: 9}}}},
 		{"A flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; nothing " +
 			"was " +
 			"done; it ended after 2s", Incident{State: Ended, Began: began,
