@@ -351,10 +351,10 @@ static __always_inline int is_ours(const struct cookie_own *o, struct cookie_wor
 	return o->others[at & (OWN_MACS - 1)] == mac;
 }
 
-// is_none says whether the destination belongs to no single host of the networks of this machine.
-static __always_inline int is_none(const struct cookie_own *o, struct cookie_work *w)
+// is_listed says whether an address belongs to no single host of the networks of this machine.
+static __always_inline int is_listed(const struct cookie_own *o, struct cookie_work *w, __u64 hi,
+				     __u64 lo)
 {
-	__u64 hi = w->key.dst_hi, lo = w->key.dst_lo;
 	__u32 at = 0, n = o->nones;
 	const struct cookie_address *a;
 
@@ -369,6 +369,13 @@ static __always_inline int is_none(const struct cookie_own *o, struct cookie_wor
 	}
 	a = &o->none[at & (OWN_NONE - 1)];
 	return n && a->hi == hi && a->lo == lo;
+}
+
+// is_none says so of the destination, and of the source, to which the answer would go.
+static __always_inline int is_none(const struct cookie_own *o, struct cookie_work *w)
+{
+	return is_listed(o, w, w->key.dst_hi, w->key.dst_lo) ||
+	       is_listed(o, w, w->key.src_hi, w->key.src_lo);
 }
 
 // is_host says whether an address may be that of one host: not of several, nor of none, nor of this

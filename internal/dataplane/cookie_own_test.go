@@ -69,8 +69,8 @@ func ownSYN(to string, mac *[6]byte) packet.Spec {
 }
 
 // TestACookieAnswersForOtherMachines: a cookie answered SYNs in frames that a switch had flooded,
-// and those to the broadcast address of a network in a frame for one machine. The kernel answers
-// neither.
+// and those to and from the broadcast address of a network in a frame for one machine. The kernel
+// answers none of them.
 func TestACookieAnswersForOtherMachines(t *testing.T) {
 	n := newTestNet(t)
 	giveBothFamilies(t, n)
@@ -90,6 +90,11 @@ func TestACookieAnswersForOtherMachines(t *testing.T) {
 				t.Fatal(err)
 			}
 			mac, other := own(t, "lv0"), &[6]byte{2, 0, 0, 0, 0, 0x55}
+			of := func(from, to string) packet.Spec {
+				s := ownSYN(to, mac)
+				s.From = netip.MustParseAddr(from)
+				return s
+			}
 			got := n.answered(t,
 				ownSYN("198.51.100.1", mac),
 				ownSYN("198.51.100.1", other),
@@ -98,8 +103,10 @@ func TestACookieAnswersForOtherMachines(t *testing.T) {
 				ownSYN("2001:db8:7::", mac),
 				ownSYN("203.0.113.255", mac), // of a network behind
 				ownSYN("198.51.100.1", &[6]byte{2, 0, 0, 0, 0, 0x77}),
+				of("198.51.100.255", "198.51.100.1"),
+				of("2001:db8:7::", "2001:db8:7::1"),
 				ownSYN("2001:db8:7::1", mac))
-			if want := []int{1, 6, 7, 8}; !slices.Equal(got, want) {
+			if want := []int{1, 6, 7, 10}; !slices.Equal(got, want) {
 				t.Errorf("answered %v, want %v", got, want)
 			}
 			if _, err := Down(t.Context(), "lv0"); err != nil {

@@ -28,6 +28,9 @@ func (r *comparison) own(frames [][]byte) error {
 		if of.IntN(8) == 0 && p.Dst.IsValid() {
 			none = append(none, p.Dst)
 		}
+		if of.IntN(16) == 0 && p.Src.IsValid() {
+			none = append(none, p.Src)
+		}
 		if of.IntN(2) == 0 {
 			macs = append(macs, [6]byte(binary.BigEndian.AppendUint64(nil, p.DstMAC)[2:]))
 		}

@@ -135,7 +135,8 @@ func (c *cookies) ask(k *policy.Cookie, m *meter, pkt *packet.Packet, may bool,
 	// An A2S query of a flow that is proven does not come here.
 	case k.Answers != action.A2SQueries && now.Before(c.proven[pkt.Src]):
 		return known
-	case !may || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst):
+	case !may || !betweenHosts(pkt) || slices.Contains(c.none, pkt.Dst) ||
+		slices.Contains(c.none, pkt.Src):
 		return spent
 	}
 	m.last = now
