@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,14 +15,14 @@ import (
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/flow"
 	"levee/internal/filter/state"
+	"levee/internal/host/connected"
 	"levee/internal/host/conntrack"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
-// adopt notes the connections through this machine that are older than new memories: the kernel has
-// no socket of them. What is not known of them ends nothing else, and so keeps no policy from being
-// put in force.
+// adopt notes the connections of this machine and through it that are older than new memories. What
+// is not known of them ends nothing else, and so keeps no policy from being put in force.
 //
 // It is called twice: when the program at egress runs and the policy is not yet in force, and once
 // more when it is. The first call finds connections that are older than the program at egress. The
@@ -36,8 +37,8 @@ func (u *up) adopt(maps []codegen.MapUse, began map[string]*ebpf.Map) error {
 	}
 	return u.eachBegun(maps, began, func(o *state.Older, memory []byte, clock *kernel.Clock) {
 		if err := u.older(func(c flow.Older) { o.Adopt(memory, c, clock.Now()) }); err != nil {
-			u.Note("%s: not all connections through this machine that are older than the policy "+
-				"are known: %v", u.Dev, err)
+			u.Note("%s: not all connections that are older than the policy are known: %v", u.Dev,
+				err)
 		}
 	})
 }
@@ -90,26 +91,42 @@ func (u *up) eachBegun(maps []codegen.MapUse, began map[string]*ebpf.Map,
 	return nil
 }
 
-// older calls do for connections that conntrack knows and that go through the device, where it
-// tracks any: both sides have sent, and what the near side sends leaves by the device.
+// older calls do for connections that conntrack knows, where it tracks any, and for those of
+// sockets: both sides have sent, or this one has connected, and what the near side sends leaves by
+// the device. What conntrack knows comes first: a socket of UDP does not tell whether it was
+// answered.
 func (u *up) older(do func(flow.Older)) error {
-	// To ask a kernel that tracks no connections would make it begin.
-	if !conntrack.On() {
-		return nil
-	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return kernel.Refuse(err, "ask for routes")
 	}
 	defer h.Close()
-	return conntrack.Each(loader.AdoptFor, func(t *conntrack.Entry) {
-		for way, state := range statesOf(t) {
-			came := t.Ways[way]
-			if state != 0 && u.leads(h, came.From.Addr()) {
-				do(flow.Older{Proto: t.Proto, Near: came.To, Far: came.From, State: state})
+	if conntrack.On() { // to ask a kernel that tracks no connections would make it begin
+		err = conntrack.Each(loader.AdoptFor, func(t *conntrack.Entry) {
+			for way, state := range statesOf(t) {
+				came := t.Ways[way]
+				if state != 0 && u.leads(h, came.From.Addr()) {
+					do(flow.Older{Proto: t.Proto, Near: came.To, Far: came.From, State: state})
+				}
 			}
+		})
+	}
+	return errors.Join(err, connected.Each(loader.AdoptFor, func(s connected.Socket) {
+		if u.leads(h, s.Remote.Addr()) {
+			do(flow.Older{Proto: s.Proto, Near: s.Local, Far: s.Remote, State: stateOf(s)})
 		}
-	})
+	}))
+}
+
+// stateOf returns the state of a socket's connection.
+func stateOf(s connected.Socket) uint32 {
+	switch {
+	case s.Proto == packet.ProtoUDP:
+		return flow.OneWay
+	case s.Closing:
+		return flow.Closing
+	}
+	return flow.Open
 }
 
 // leads reports whether packets to an address leave by the device, or another one that gets the

@@ -20,6 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/await"
+	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
@@ -249,18 +251,74 @@ func TestConnectedSocketsAreOlder(t *testing.T) {
 	}
 }
 
+// TestAFloodTookTheQuestionsOfOlderConnections: beside a flood of what is not known the kernel is
+// asked about that, and seldom about a connection that is older than the policy. One of this
+// machine whose other end is the next to send goes on without a question.
+func TestAFloodTookTheQuestionsOfOlderConnections(t *testing.T) {
+	n := newTestNet(t)
+	giveBothFamilies(t, n)
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			var all []ends
+			for _, hosts := range [][2]string{{"198.51.100.1", "198.51.100.2"},
+				{"[2001:db8:7::1]", "[2001:db8:7::2]"}} {
+				here, there := hosts[0]+":9000", hosts[1]+":9001"
+				outer, inner := connect(t, n.peer, here, n.here, here)
+				all = append(all, ends{"to " + here, outer, inner})
+				inner, outer = connect(t, n.here, there, n.peer, there)
+				all = append(all, ends{"over TCP to " + there, outer, inner})
+				inner, outer = datagrams(t, n.here, there, n.peer, there)
+				all = append(all, ends{"over UDP to " + there, outer, inner})
+			}
+			if err := bringPolicyAt(t, "lv0", mode, // IPv6 finds neighbours
+				"pass icmp6\npass established\ndefault drop\n", 0); err != nil {
+				t.Fatal(err)
+			}
+			asksNothing(t, "lv0")
+			for i := range all {
+				if err := all[i].says(); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := Down(t.Context(), "lv0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// asksNothing has the policy on a device ask the kernel about no connection, as beside a flood.
+func asksNothing(t *testing.T, dev string) {
+	t.Helper()
+	if err := generation.TransactOn(t.Context(), dev,
+		func(s *store.Store, a *attach.Attachment) error {
+			g := a.Current()
+			name, _ := codegen.MapOf(g.Maps, state.HoldsFlows)
+			m, err := s.OpenPinned(a.Key, g.Generation, name)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return s.WithMemory(m, func(memory []byte) { clear(memory[atAsks : atAsks+8]) })
+		}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// atAsks is where struct flow_head has how often the kernel may be asked in a tick.
+const atAsks = 216
+
 // TestUDPTakesNoQuestionsOfTCP: where what comes by UDP has used up what the kernel may be asked of
 // it in this tick, it is still asked of TCP.
 func TestUDPTakesNoQuestionsOfTCP(t *testing.T) {
 	needRoot(t)
 	r, _ := runnerOf(t, "pass established\ndefault drop\n", codegen.Target{CPUs: runtime.NumCPU(),
 		Trace: true})
-	const asks = 216 // where struct flow_head has how often in a tick
 	hz := must2(kernel.JiffiesClock()).HZ()
-	if binary.NativeEndian.Uint64(r.Head(state.HoldsFlows)[asks:]) != max(1, flow.Asks/hz) {
+	if binary.NativeEndian.Uint64(r.Head(state.HoldsFlows)[atAsks:]) != max(1, flow.Asks/hz) {
 		t.Fatal("the memory has another layout")
 	}
-	binary.NativeEndian.PutUint64(r.Head(state.HoldsFlows)[asks:], 1)
+	binary.NativeEndian.PutUint64(r.Head(state.HoldsFlows)[atAsks:], 1)
 	frame := map[string][]byte{}
 	for _, network := range []string{"tcp", "udp"} {
 		var c net.Conn

@@ -314,8 +314,12 @@ func TestWhatAnswersWasNoRule(t *testing.T) {
 		n.run(t, fmt.Sprintf("egress by %q", egress), func(t *testing.T) {
 			p.egress = egress
 			var older []ends
+			var silent []net.Conn // connected before, and heard by nobody
 			for _, a := range [][2]string{{"198.51.100.1", "198.51.100.2"},
 				{"[2001:db8:7::1]", "[2001:db8:7::2]"}} {
+				silent = append(silent, in(t, n.here, func() (net.Conn, error) {
+					return net.Dial("udp", a[1]+":9005")
+				}))
 				toHere := ends{name: "older, to here"}
 				toHere.outer, toHere.inner = connect(t, n.peer, a[0]+":9000", n.here, a[0]+":9000")
 				fromHere := ends{name: "older, from here"}
@@ -327,6 +331,19 @@ func TestWhatAnswersWasNoRule(t *testing.T) {
 				"out pass established as \"answers\"\nout count udp port 9005 as \"a datagram\"\n"+
 				"out count tcp port 9007 as \"a segment of a raw socket\"\nout default drop\n",
 				store.XDPNative, 0)
+			for _, c := range silent {
+				was := packets(new(status0(t)), "a datagram")
+				if _, err := c.Write([]byte("hello")); err != nil && !errors.Is(err, unix.ENOBUFS) {
+					t.Fatal(err)
+				}
+				c.Close()
+				await.OK(t, func() error {
+					if packets(new(status0(t)), "a datagram") == was {
+						return errors.New("what an older socket begins leaves as an answer")
+					}
+					return nil
+				})
+			}
 			for i := range older {
 				// this side is the first to send
 				if err := tells(older[i].inner, older[i].outer); err != nil {

@@ -19,6 +19,8 @@ const (
 	Open    = uint32(open)
 	Closing = uint32(closing)
 	TwoWay  = uint32(twoWay)
+	// OneWay is UDP that the near side began, of which no answer is known.
+	OneWay = uint32(oneWay)
 	// Stranger is UDP that the far side began.
 	Stranger = uint32(stranger)
 )
