@@ -188,7 +188,7 @@ func (a *arena) heard(d *arenaDev, leaves bool) (next *arrival) {
 // comes says whether what passes comes to the other end as it was sent.
 func (a *arena) comes(d *arenaDev, e event) bool {
 	at := end{d.number, e.leaves}
-	for left := len(e.packet.body) - 20; ; {
+	for left := len(e.packet.body) - e.transport(); ; {
 		got := a.heard(d, e.leaves)
 		switch {
 		case got == nil:
@@ -197,7 +197,7 @@ func (a *arena) comes(d *arenaDev, e event) bool {
 		case got.at == at && slices.Equal(got.frame, e.frame):
 			return true
 		case got.at == at && e.merged > 0 && len(got.frame) < len(e.frame): // the kernel cuts it
-			headers := len(e.frame) - len(e.packet.body) + 20
+			headers := len(e.frame) - len(e.packet.body) + e.transport()
 			if n := len(got.frame) - headers; n <= e.merged && n <= left {
 				if left -= n; left == 0 {
 					return true

@@ -165,6 +165,9 @@ func (s *scene) client() event {
 func (s *scene) unsure(frame []byte) bool {
 	var p packet.Packet
 	packet.Decode(frame, &p)
+	if p.Proto == packet.ProtoUDP && p.UDPPayload > 0 {
+		return s.unsureNumber(&p, frame)
+	}
 	if p.Transport != packet.TCPTransport || p.Flags&tcpRST == 0 {
 		return false
 	}

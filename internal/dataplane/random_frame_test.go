@@ -13,6 +13,8 @@ import (
 type rawPacket struct {
 	toMAC, fromMAC [6]byte
 	tags           []rawTag // outermost first
+	pppoe          bool     // behind the tags
+	labels         []uint32 // of MPLS, behind that; the last one has the bit that says so
 	src, dst       netip.Addr
 	options        int      // IPv4: words of options
 	extensions     []uint8  // IPv6: extension headers by number
@@ -101,11 +103,33 @@ func (p *rawPacket) frame() (f []byte) {
 	for _, t := range p.tags {
 		f = put16(put16(f, int(t.kind)), int(t.id))
 	}
-	kind := 0x86dd
+	kind, ppp := 0x86dd, 0x57
 	if p.src.Is4() {
-		kind = 0x0800
+		kind, ppp = 0x0800, 0x21
 	}
-	return append(put16(f, kind), p.ip()...)
+	ip := p.ip()
+	for i := len(p.labels) - 1; i >= 0; i-- {
+		label := p.labels[i] &^ 0x100
+		if i == len(p.labels)-1 {
+			label |= 0x100
+		}
+		ip = append(binary.BigEndian.AppendUint32(nil, label), ip...)
+		kind, ppp = 0x8847, 0x281
+	}
+	if p.pppoe { // RFC 2516, RFC 1661
+		f = put16(put16(append(put16(f, 0x8864), 0x11, 0), 7), len(ip)+2)
+		return append(put16(f, ppp), ip...)
+	}
+	return append(put16(f, kind), ip...)
+}
+
+// letters are so many of few.
+func letters(s *scene, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = "abcd"[s.Uint32()>>30]
+	}
+	return b
 }
 
 // rawTCP is a segment.

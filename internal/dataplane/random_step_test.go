@@ -24,6 +24,7 @@ type turn struct {
 	pause uint64 // jiffies
 	dev   int
 	cpu   int
+	up    bool // the policy is replaced first, by one that is the same
 	event event
 }
 
@@ -32,9 +33,14 @@ type turn struct {
 func (a *arena) sequence(seed uint64) (arrived int) {
 	var done []turn
 	s := a.begin(seed)
-	for range 4 + s.IntN(60) {
+	steps := 4 + s.IntN(60)
+	replaced := -1
+	if *randomAll && seed%40 == 7 { // programs take long to load
+		replaced = s.IntN(steps)
+	}
+	for i := range steps {
 		t := turn{pause: uint64(s.pause(a.tick) / a.tick), dev: s.IntN(len(a.devs)),
-			cpu: s.IntN(runtime.NumCPU())}
+			cpu: s.IntN(runtime.NumCPU()), up: i == replaced}
 		a.pass(t.pause)
 		t.event = s.next()
 		if t.event.packet == nil {
@@ -69,7 +75,7 @@ func (a *arena) begin(seed uint64) *scene {
 	}
 	a.log = nil
 	s := newScene(rand.New(rand.NewPCG(seed, 37)), a.now)
-	s.merges = a.merges
+	s.merges, s.proofs = a.merges, a.proofs
 	return s
 }
 
@@ -99,6 +105,11 @@ func (a *arena) step(s *scene, t *turn) bool {
 	d, e := &a.devs[t.dev], t.event
 	if t.pause > 0 {
 		a.log = append(a.log, fmt.Sprintf("%v pass", time.Duration(t.pause)*a.tick))
+	}
+	if t.up {
+		a.log = append(a.log, "the policy is replaced")
+		a.up()
+		a.pass(0)
 	}
 	if e.frame == nil {
 		return true
@@ -197,9 +208,8 @@ func (a *arena) counted(d *arenaDev, e event, want oracle.Result) bool {
 func (a *arena) tallies(d *arenaDev, e event, want oracle.Result, after []store.Counter) bool {
 	bytes := len(e.frame)
 	if e.merged > 0 {
-		headers := bytes - len(e.packet.body) + 20
-		segments := (len(e.packet.body) - 20 + e.merged - 1) / e.merged
-		bytes += (segments - 1) * headers
+		data := len(e.packet.body) - e.transport()
+		bytes += ((data+e.merged-1)/e.merged - 1) * (bytes - data)
 	}
 	good := true
 	slots := a.policy.Slots()
@@ -225,12 +235,23 @@ func (a *arena) tallies(d *arenaDev, e event, want oracle.Result, after []store.
 	return good
 }
 
-// answered notes the answer to a SYN. That to a query has nothing to keep.
+// answered notes the answer to a SYN or to a query of A2S. That to one of the DNS has nothing to
+// keep. Each goes back to who asked, and is no longer than what he sent.
 func (a *arena) answered(s *scene, e event, answer []byte) {
 	a.oracle.Answered(answer)
-	var p packet.Packet
+	var p, q packet.Packet
 	packet.Decode(answer, &p)
+	packet.Decode(e.frame, &q)
+	if p.Src != q.Dst || p.Dst != q.Src || p.SrcPort != q.DstPort || p.DstPort != q.SrcPort ||
+		p.Proto != q.Proto || p.DstMAC != q.SrcMAC || p.Len > q.Len {
+		a.Errorf("what answers %x is %x", e.frame, answer)
+	}
 	if p.Proto == packet.ProtoUDP {
+		if q.DstPort == 27015 && p.UDPPayload == 9 {
+			number := binary.LittleEndian.Uint32(answer[p.TransportOffset+8+5:])
+			s.asked = append(s.asked, asked{*e.packet, number, a.now()})
+			a.log = append(a.log, fmt.Sprintf("answered %x", answer))
+		}
 		return
 	}
 	if p.Transport != packet.TCPTransport {
@@ -248,14 +269,18 @@ func send(fd, index int, e event) error {
 	h := make([]byte, 10, 10+len(e.frame))
 	if e.merged > 0 {
 		headers := len(e.frame) - len(e.packet.body)
+		checksum := uint16(16)
 		h[0], h[1] = 1, 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4
-		if e.packet.src.Is6() {
+		switch {
+		case e.packet.proto == packet.ProtoUDP:
+			h[1], checksum = 5, 6 // VIRTIO_NET_HDR_GSO_UDP_L4
+		case e.packet.src.Is6():
 			h[1] = 4
 		}
-		binary.NativeEndian.PutUint16(h[2:], uint16(headers+20))
+		binary.NativeEndian.PutUint16(h[2:], uint16(headers+e.transport()))
 		binary.NativeEndian.PutUint16(h[4:], uint16(e.merged))
 		binary.NativeEndian.PutUint16(h[6:], uint16(headers))
-		binary.NativeEndian.PutUint16(h[8:], 16)
+		binary.NativeEndian.PutUint16(h[8:], checksum)
 	}
 	return unix.Sendto(fd, append(h, e.frame...), 0, &unix.SockaddrLinklayer{Ifindex: index})
 }

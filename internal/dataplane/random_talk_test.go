@@ -18,8 +18,10 @@ type scene struct {
 	scripts       []*script
 	said          []*rawPacket // what was sent, to be repeated, quoted, cut and forged
 	given         []proof
+	asked         []asked
 	now           func() time.Time
 	merges        bool // packets arrive as the kernel merges them
+	proofs        bool // clients prove themselves in all ways, and datagrams are merged, too
 }
 
 // proof is the number by which a client may prove itself to a cookie.
@@ -34,7 +36,15 @@ type event struct {
 	leaves bool
 	packet *rawPacket
 	frame  []byte // the packet's, but for what was bent
-	merged int    // TCP: bytes of payload in each of the segments it stands for; 0: it is one
+	merged int    // bytes of payload in each of the segments it stands for; 0: it is one
+}
+
+// transport is the length of the header of TCP or UDP, which has no options where it is merged.
+func (e *event) transport() int {
+	if e.packet.proto == packet.ProtoUDP {
+		return 8
+	}
+	return 20
 }
 
 // script is what two hosts say on a connection, in order. What is lost is not said.
@@ -143,7 +153,9 @@ func (s *scene) writeTCP(w *script, say func(out bool, b []byte)) {
 		if flags&tcpACK != 0 {
 			ack = next[1-side]
 		}
-		say(side == 0, rawTCP(from, to, flags, next[side], ack, data))
+		b := rawTCP(from, to, flags, next[side], ack, data)
+		copy(b[20:], letters(s, data))
+		say(side == 0, b)
 		next[side] += uint32(data)
 		if flags&(tcpSYN|tcpFIN) != 0 {
 			next[side]++
@@ -238,7 +250,10 @@ func (s *scene) next() event {
 	e.packet = &p
 	s.decorate(&e)
 	if e.merged > 0 && !e.leaves && !s.merges {
-		e.packet.body, e.merged = e.packet.body[:20+e.merged], 0
+		e.packet.body, e.merged = e.packet.body[:e.transport()+e.merged], 0
+		if e.packet.proto == packet.ProtoUDP {
+			binary.BigEndian.PutUint16(e.packet.body[4:], uint16(len(e.packet.body)))
+		}
 	}
 	e.frame = e.packet.frame()
 	if s.chance(24) {
@@ -249,6 +264,9 @@ func (s *scene) next() event {
 }
 
 func (s *scene) plain() event {
+	if s.proofs && s.chance(3) {
+		return s.proves()
+	}
 	kind := s.IntN(20)
 	w := s.scripts[s.IntN(len(s.scripts))]
 	switch {
@@ -304,6 +322,12 @@ func (s *scene) decorate(e *event) {
 			}
 		}
 	}
+	if s.chance(15) {
+		p.pppoe = s.chance(2)
+		for range s.IntN(4) {
+			p.labels = append(p.labels, s.Uint32())
+		}
+	}
 	if !e.leaves && s.chance(10) || s.chance(40) {
 		outer := rawPacket{src: one(s, s.remote[0]...), dst: one(s, s.local[0]...), tags: p.tags}
 		if s.chance(3) {
@@ -314,12 +338,23 @@ func (s *scene) decorate(e *event) {
 		e.packet = &outer
 		return
 	}
-	if p.proto == packet.ProtoTCP && p.fragment == nil && len(p.extensions) == 0 &&
-		len(p.body) >= 20 && len(p.tags) < 3 && s.chance(6) && p.body[13]&(tcpSYN|tcpRST) == 0 {
+	if p.fragment != nil || len(p.extensions) > 0 || len(p.tags) > 2 || p.pppoe ||
+		len(p.labels) > 0 || !s.chance(6) {
+		return
+	}
+	data := func(header int) []byte {
 		e.merged = one(s, 100, 536, 1200)
-		p.body = append(slices.Clone(p.body[:20]), make([]byte, e.merged*(2+s.IntN(6))+
+		return append(slices.Clone(p.body[:header]), letters(s, e.merged*(2+s.IntN(6))+
 			s.IntN(e.merged))...)
+	}
+	switch {
+	case p.proto == packet.ProtoTCP && len(p.body) >= 20 && p.body[13]&(tcpSYN|tcpRST) == 0:
+		p.body = data(20)
 		p.body[12] = 5 << 4
+	case p.proto == packet.ProtoUDP && len(p.body) >= 8 && s.proofs &&
+		!slices.Contains([]uint16{53, 27015}, binary.BigEndian.Uint16(p.body[2:])):
+		p.body = data(8)
+		binary.BigEndian.PutUint16(p.body[4:], uint16(len(p.body)))
 	}
 }
 

@@ -40,7 +40,8 @@ var (
 // one, also for limits: where these are of TCP, none comes merged.
 var randomPolicies = []struct {
 	name, text string
-	merges     bool
+	merges     bool // over TCP
+	proofs     bool // and over UDP, with what is of proofs
 }{
 	{"everything", `fragments track
 count tcp established as "tcp"
@@ -57,7 +58,7 @@ limit udp port 53 rate 2/s burst 2 by source as "queries"
 pass udp port { 53, 443 } as "dns"
 pass proven tcp port 22 as "friend"
 default drop
-`, true},
+`, true, false},
 	{"strict", `limit not established udp rate 2/s burst 3 by source/24,64 as "udp limit"
 drop untagged not established tcp not syn as "untagged"
 count not established inner( tcp ) as "tunnel"
@@ -78,7 +79,7 @@ out pass tcp as "out tcp"
 out pass udp as "out udp"
 out pass icmp type 8 as "ask"
 out default drop
-`, true},
+`, true, false},
 	{"open", `drop icmp not established as "icmp"
 drop icmp6 type { 1, 2, 3, 4, 129 } not established as "icmp6"
 fragments track
@@ -91,7 +92,26 @@ out count tcp not established as "opens"
 out drop icmp type 0 as "replies"
 out drop icmp6 type 129 as "replies of IPv6"
 default pass
-`, false},
+`, false, false},
+	{"proofs", `prove "echo" udp port 443 reply payload at 0 41 echo 4 bytes at 1 in request at 1, 5
+fragments track
+count tcp port { 22, 80, 443 } stream contains "abba" as "abba"
+count tcp not stream contains /c[ab]+c/ within 300 bytes or unknown as "no cac"
+count udp proven flow as "flow"
+count udp dns type ANY as "any"
+pass established as "known"
+cookie dns udp port 53 as "ask again"
+cookie a2s udp port 27015 as "ask for a number"
+greylist udp port 123 after 100ms within 10s as "first"
+pass udp port 123 as "again"
+pass udp port { 53, 443, 27015 } as "udp"
+pass tcp syn port { 22, 80, 443 } as "new"
+default drop
+out count tcp flags rst as "reset"
+out pass established as "answers"
+out drop udp not established port 53 as "begins"
+out default pass
+`, true, true},
 }
 
 // arena is a policy on two interfaces, as one, at a hook:
@@ -108,6 +128,8 @@ type arena struct {
 	*testing.T
 	mode    store.Mode
 	merges  bool
+	proofs  bool
+	text    string
 	policy  *policy.Policy
 	oracle  *oracle.Evaluator
 	devs    []arenaDev
@@ -150,7 +172,7 @@ func TestRandomSequencesAgreeWithTheOracle(t *testing.T) {
 			}
 			n.run(t, string(mode)+"/"+p.name, func(t *testing.T) {
 				a := newArena(t, n, mode)
-				a.merges = p.merges && mode.AtTC()
+				a.merges, a.proofs = p.merges && mode.AtTC(), p.proofs
 				frames := 0
 				for seed := range uint64(*randomSequences) {
 					if seed%250 == 0 { // leases of 32 bits of jiffies come around
@@ -230,16 +252,29 @@ func (a *arena) bring(text string) {
 	if ds.HasErrors() {
 		a.Fatal(ds)
 	}
-	a.policy = p
+	a.policy, a.text = p, text
 	if a.met == nil {
 		a.met = make([]uint64, len(p.Slots()))
 	}
+	a.up()
+	now, _, err := kernel.Jiffies()
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.jiffies = now
+	a.pass(0)
+}
+
+// up puts the policy into force, also where it is already: then what it remembers goes on.
+func (a *arena) up() {
+	a.Helper()
+	a.unmap()
 	names := []string{"lv0", "lw0"}
 	if _, err := UpAll(a.Context(), names, UpOptions{Names: names, Mode: a.mode,
-		PolicyPath: "/etc/random.levee", Source: []byte(text)},
+		PolicyPath: "/etc/random.levee", Source: []byte(a.text)},
 		func(target codegen.Target) (*codegen.Program, error) {
 			target.Clock = true
-			return codegen.Compile(p, target)
+			return codegen.Compile(a.policy, target)
 		}); err != nil {
 		a.Fatal(err)
 	}
@@ -253,15 +288,9 @@ func (a *arena) bring(text string) {
 		}
 	}
 	a.decides = nil
-	for _, s := range p.Slots() {
+	for _, s := range a.policy.Slots() {
 		a.decides = append(a.decides, s.Rule == nil || s.Rule.Action.MayDecide())
 	}
-	now, _, err := kernel.Jiffies()
-	if err != nil {
-		a.Fatal(err)
-	}
-	a.jiffies = now
-	a.pass(0)
 }
 
 // open maps the memories of a generation.
@@ -340,12 +369,17 @@ func (a *arena) openClock(id ebpf.ProgramID) error {
 	return errors.New("the program has no clock")
 }
 
-// end takes the policy off.
-func (a *arena) end() {
+// unmap lets go of the memories.
+func (a *arena) unmap() {
 	for _, b := range a.mapped {
 		unix.Munmap(b)
 	}
 	a.mapped, a.clocks, a.budgets = nil, nil, nil
+}
+
+// end takes the policy off.
+func (a *arena) end() {
+	a.unmap()
 	for _, name := range []string{"lv0", "lw0"} {
 		if a.policy != nil {
 			if _, err := Down(a.Context(), name); err != nil {

@@ -118,14 +118,31 @@ func TestSessionsByTwoUplinksTimeOut(t *testing.T) {
 	n := newTwoUplinks(t)
 	echoServer(t, n.here, uplinkHere+":22")
 	echoServer(t, n.peer, uplinkFar+":9001")
-	if err := n.bring(t, uplinkPolicy, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := reaches(t, n.peer, uplinkFar, uplinkHere+":22"); err != nil {
-		t.Errorf("a session that comes by one and is answered by the other: %v", err)
-	}
-	if err := reaches(t, n.here, "", uplinkFar+":9001"); err != nil {
-		t.Errorf("a session that leaves by one and is answered by the other: %v", err)
+	n.atEachHook(t, uplinkPolicy, func(t *testing.T) {
+		if err := reaches(t, n.peer, uplinkFar, uplinkHere+":22"); err != nil {
+			t.Errorf("a session that comes by one and is answered by the other: %v", err)
+		}
+		if err := reaches(t, n.here, "", uplinkFar+":9001"); err != nil {
+			t.Errorf("a session that leaves by one and is answered by the other: %v", err)
+		}
+	})
+}
+
+// atEachHook has a policy on both interfaces, as one, at each hook.
+func (n *twoUplinks) atEachHook(t *testing.T, text string, do func(t *testing.T)) {
+	for _, mode := range allModes(t) {
+		n.run(t, string(mode), func(t *testing.T) {
+			if _, err := UpAll(t.Context(), n.devs, UpOptions{Names: n.devs, Mode: mode,
+				PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text)); err != nil {
+				t.Fatal(err)
+			}
+			do(t)
+			for _, dev := range n.devs {
+				if _, err := Down(t.Context(), dev); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
@@ -162,14 +179,18 @@ func wantTotal(t *testing.T, id string, want uint64) {
 func TestDatagramsWhoseFragmentsComeByTwoUplinksAreLost(t *testing.T) {
 	n := newTwoUplinks(t)
 	giveAddress(t, n.here, "lv0", "198.51.100.7/24") // where moreOf goes
-	if err := n.bring(t, "fragments track\npass udp port 53\ndefault drop\n", 0); err != nil {
-		t.Fatal(err)
-	}
 	server := in(t, n.here, func() (net.PacketConn, error) {
 		return net.ListenPacket("udp4", "198.51.100.7:53")
 	})
 	defer server.Close()
-	const datagrams = 1000
+	n.atEachHook(t, "fragments track\npass udp port 53\ndefault drop\n", func(t *testing.T) {
+		n.inFragments(t, server, 1000)
+	})
+}
+
+// inFragments has so many datagrams come in two fragments, by turns the first by one interface and
+// by the other.
+func (n *twoUplinks) inFragments(t *testing.T, server net.PacketConn, datagrams int) {
 	for i := range datagrams {
 		first, last := moreOf(t, 53, 0, 48), moreOf(t, 53, 48, 408)
 		last[14+6] &^= 0x20 // no more
