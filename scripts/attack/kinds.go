@@ -3,15 +3,18 @@ package main
 import (
 	"fmt"
 	"math"
-	"time"
 )
 
 // kind is one kind of forged packets.
 type kind struct {
-	name   string
-	packet string // as `levee help templates` has it
-	part   int    // of the packets that are asked for one in so many is sent
-	judge  func(before, after counts, sent int, span time.Duration) []string
+	name    string
+	packet  string                         // a template, as `levee help templates` has it
+	send    func(*field, int) (int, error) // in its place, or nil: says how many were taken
+	part    int                            // of the packets that are asked for one in so many is sent
+	judge   func(result) []string          // says which promises were broken
+	prepare func(*field) error             // before the counters are read, or nil
+	beside  func(*field) error             // while packets are sent: says what was broken, or nil
+	finish  func(*field, result) error     // likewise, after the sessions have been heard
 }
 
 // kinds are all, over both families. world and server are the local ports of the sessions that each
@@ -22,10 +25,11 @@ func kinds(world, server map[string]int) []kind {
 		{"ipv4", "192.0.2.1", "192.0.2.2", "16.0.0.0/4", "203.0.113.7"},
 		{"ipv6", "2001:db8::1", "2001:db8::2", "2a00::/12", "2a01:db8::7"},
 	} {
-		add := func(name string, part int, judge func(counts, counts, int, time.Duration) []string,
+		add := func(name string, part int, judge func(result) []string,
 			format string, args ...any) {
 			packet := fmt.Sprintf(ip.family+" "+format+" to "+ip.here+" ether to "+mac, args...)
-			all = append(all, kind{ip.family + " " + name, packet, part, judge})
+			all = append(all, kind{name: ip.family + " " + name, packet: packet, part: part,
+				judge: judge})
 		}
 		from := "from " + ip.anybody + " random"
 		wild := from + " from port 1024-65535 random"
@@ -43,8 +47,8 @@ func kinds(world, server map[string]int) []kind {
 		add("half-open connections", 5, opened, "tcp syn %s port 2222 seq random", wild)
 		add("ack to half-open connections", 1, nothing, "tcp flags ack %s port 2222 %s", wild,
 			numbers)
-		add("later fragments of udp", 1, nothing, "udp frag 185 id random %s len 100", from)
-		add("later fragments of tcp", 1, nothing, "tcp frag 1 id random %s len 100", from)
+		add("later fragments of udp", 1, ahead, "udp frag 185 id random %s len 100", from)
+		add("later fragments of tcp", 1, ahead, "tcp frag 1 id random %s len 100", from)
 		add("answers that nobody asked for", 1, nothing,
 			"udp from %s from port 53 port 1024-65535 random len 300", ip.victim)
 		add("answers from anybody", 1, nothing,
@@ -79,41 +83,43 @@ func kinds(world, server map[string]int) []kind {
 }
 
 // nothing passes, and nobody is proven.
-func nothing(before, after counts, _ int, _ time.Duration) (told []string) {
-	for _, label := range []string{"known", "new", "dns", "again", "proven"} {
-		if n := after[label] - before[label]; n > 0 {
+func nothing(r result) (told []string) {
+	for _, label := range []string{"known", "new", "dns", "again", "proven", "open", "asks", "inner",
+		"searched"} {
+		if n := r.more(label); n > 0 {
 			told = append(told, fmt.Sprintf("%d %s", n, label))
 		}
 	}
 	return told
 }
 
-// opened is for what a rule passes that is meant to: it makes nothing established.
-func opened(before, after counts, _ int, _ time.Duration) (told []string) {
-	if n := after["known"] - before["known"]; n > 0 {
-		told = append(told, fmt.Sprintf("%d known", n))
+// most says so where more than so many have passed.
+func (r result) most(label string, most int) (told []string) {
+	if n := r.more(label); n > most {
+		told = append(told, fmt.Sprintf("%d of %s passed, %d may", n, label, most))
 	}
 	return told
 }
+
+// paid is how many a rate and as many at once let pass.
+func (r result) paid(rate, burst int) int {
+	return int(float64(rate)*r.span.Seconds()) + burst + 1
+}
+
+// ahead are fragments whose first does not come: 512 at once pass, and 32 a second.
+func ahead(r result) []string { return append(nothing(r), r.most("fragments", r.paid(32, 512))...) }
+
+// opened is for what a rule passes that is meant to: it makes nothing established.
+func opened(r result) []string { return r.most("known", 0) }
 
 // limited is 50 a second and as many at once, whatever the server has answered.
-func limited(before, after counts, sent int, span time.Duration) (told []string) {
-	told = opened(before, after, sent, span)
-	if n, most := after["dns"]-before["dns"], int(50*span.Seconds())+51; n > most {
-		told = append(told, fmt.Sprintf("%d passed a limit, %d may", n, most))
-	}
-	return told
-}
+func limited(r result) []string { return append(opened(r), r.most("dns", r.paid(50, 50))...) }
 
 // again is by chance: a line of the greylist has up to 15 tags of 18 bits.
-func again(before, after counts, sent int, _ time.Duration) (told []string) {
-	told = opened(before, after, 0, 0)
-	by := float64(sent) * 15 / (1 << 18)
-	if n, most := after["again"]-before["again"], int(by+6*math.Sqrt(by)+6); n > most {
-		told = append(told, fmt.Sprintf("%d passed a greylist, %d may by chance", n, most))
-	}
-	return told
+func again(r result) []string {
+	by := float64(r.sent) * 15 / (1 << 18)
+	return append(opened(r), r.most("again", int(by+6*math.Sqrt(by)+6))...)
 }
 
 // anything may pass: only the sessions say whether a promise was broken.
-func anything(counts, counts, int, time.Duration) []string { return nil }
+func anything(result) []string { return nil }

@@ -5,8 +5,9 @@
 // sides over TCP, by IPv4 and IPv6. Each kind of forged packet is then sent a given number of
 // times. Of those that belong to nothing nothing may pass as established; what a limit guards
 // passes within its rate; those that carry the addresses and ports of a session, with random
-// numbers, may not end it. With -replaces the policy changes beside one flood of several kinds.
-// It knows levee by its commands alone. It exits with 1 where a promise was broken.
+// numbers, may not end it. A second policy, with streams, proofs by echo, tunnels and a cookie for
+// queries, has kinds of its own. With -replaces the policy changes beside one flood of several
+// kinds. It knows levee by its commands alone. It exits with 1 where a promise was broken.
 package main
 
 import (
@@ -19,6 +20,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +30,7 @@ import (
 
 // policy remembers in all ways that face forged packets.
 const policy = `
-fragments track
+fragments track as "fragments"
 pass established as "known"
 cookie tcp port 80 as "cookie"
 pass tcp syn port { 80, 2222 } as "new"
@@ -42,7 +45,7 @@ default drop
 const mac = "02:00:00:00:00:01"
 
 // beside is on the world's end, which takes the cookie's answers only if a program is there.
-const beside = "default pass\n"
+const beside = "count tcp flags ack from port 80 as \"answers\"\ndefault pass\n"
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == "role" {
@@ -55,12 +58,17 @@ func main() {
 	count := flag.Int("count", 5_000_000, "forged packets of each kind")
 	levee := flag.String("levee", "bin/levee", "the command")
 	hooks := flag.String("hooks", "xdp-native,xdp-generic,tcx,clsact", "where the policy runs")
-	only := flag.String("only", "", "only kinds with this in their name")
+	only := flag.String("only", "", "only kinds whose name this regular expression matches")
 	replaces := flag.Bool("replaces", false, "in place of kinds, change the policy beside a flood")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	attack := func(f *field) (int, error) { return f.attack(*only, *count) }
+	chosen, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attack:", err)
+		os.Exit(2)
+	}
+	attack := func(f *field) (int, error) { return f.attack(chosen, *count) }
 	if *replaces {
 		attack = (*field).replaces
 	}
@@ -82,6 +90,10 @@ func run(ctx context.Context, levee string, hooks []string,
 		return err
 	}
 	defer os.RemoveAll(dir)
+	key := exec.Command(levee, "knock", "key", filepath.Join(dir, keyFile))
+	if said, err := key.CombinedOutput(); err != nil {
+		return fmt.Errorf("make a key: %w: %s", err, said)
+	}
 	broken := 0
 	for _, hook := range hooks {
 		f := &field{ctx: ctx, levee: levee, dir: dir, hook: hook}
@@ -101,8 +113,10 @@ func run(ctx context.Context, levee string, hooks []string,
 type field struct {
 	ctx              context.Context
 	levee, dir, hook string
+	policy           string // its file
 	made             bool
 	changes          int // of the policy
+	agent            *exec.Cmd
 	server, world    *peer
 }
 
@@ -115,7 +129,7 @@ func (f *field) names() (server, world string) {
 // command runs a command and returns what it prints.
 func (f *field) command(name string, args ...string) (string, error) {
 	c := exec.Command(name, args...)
-	c.Env = append(os.Environ(), "LEVEE_RUN="+f.dir)
+	c.Env = f.env()
 	var said, errs strings.Builder
 	c.Stdout, c.Stderr = &said, &errs
 	if err := c.Run(); err != nil {
@@ -123,6 +137,30 @@ func (f *field) command(name string, args ...string) (string, error) {
 			said.String(), errs.String())
 	}
 	return said.String(), nil
+}
+
+func (f *field) env() []string {
+	return append(os.Environ(), "LEVEE_RUN="+f.dir+"/run", "LEVEE_LIB="+f.dir+"/lib")
+}
+
+// startAgent runs the agent of the server, where the policy has a source, until it takes knocks.
+func (f *field) startAgent() error {
+	s, _ := f.names()
+	f.agent = f.start("agent", "run", "--interval", "100ms")
+	f.agent.Args = append([]string{"ip", "netns", "exec", s}, f.agent.Args...)
+	f.agent.Path, f.agent.Err = exec.LookPath("ip")
+	if err := f.agent.Start(); err != nil {
+		return err
+	}
+	for until := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		said, err := f.command("ip", "netns", "exec", s, f.levee, "agent", "status")
+		if strings.Contains(said, "works     source ops") {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("the agent takes no knocks: %s%w", said, err)
+		}
+	}
 }
 
 // open makes the hosts, their policies and their sessions.
@@ -133,7 +171,8 @@ func (f *field) open(policy string) error {
 		_ = os.WriteFile(path, []byte(text), 0o600) // levee says what it cannot read
 		return path
 	}
-	f.made = true
+	policy = strings.ReplaceAll(policy, keyFile, filepath.Join(f.dir, keyFile))
+	f.made, f.policy = true, write("attack.levee", policy)
 	for _, line := range []string{
 		"ip netns add " + s, "ip netns add " + w,
 		"ip link add eth0 netns " + s + " address " + mac + " type veth peer name w0 netns " + w,
@@ -152,7 +191,7 @@ func (f *field) open(policy string) error {
 		"ip netns exec " + s + " ethtool -K eth0 gro on",
 		"ip netns exec " + w + " " + f.levee + " up " + write("beside.levee", beside) +
 			" --dev w0 --mode xdp-native",
-		"ip netns exec " + s + " " + f.levee + " up " + write("attack.levee", policy) +
+		"ip netns exec " + s + " " + f.levee + " up " + f.policy +
 			" --dev eth0 --force --mode " + f.hook,
 	} {
 		a := strings.Fields(line)
@@ -161,6 +200,11 @@ func (f *field) open(policy string) error {
 		}
 	}
 	var err error
+	if strings.Contains(policy, `source "ops"`) {
+		if err = f.startAgent(); err != nil {
+			return err
+		}
+	}
 	if f.server, err = newPeer(f.ctx, s, "server"); err != nil {
 		return err
 	}
@@ -186,10 +230,16 @@ func (f *field) close() error {
 		return nil
 	}
 	s, w := f.names()
+	if f.agent != nil {
+		_ = f.agent.Process.Signal(os.Interrupt)
+		_ = f.agent.Wait() // it was interrupted
+		f.agent = nil
+	}
 	f.command("ip", "netns", "exec", s, f.levee, "down", "--dev", "eth0")
 	f.command("ip", "netns", "exec", w, f.levee, "down", "--dev", "w0")
 	_, err := f.command("ip", "netns", "del", s)
 	_, err2 := f.command("ip", "netns", "del", w)
+	f.made, f.server, f.world = false, nil, nil
 	return errors.Join(err, err2)
 }
 
@@ -201,14 +251,19 @@ type status struct {
 			Packets int
 		}
 		Cookies      struct{ Proven int }
+		Connections  struct{ Refused int }
+		Sets         []struct{ Entries int }
 		TrialSeconds float64 `json:"trial_seconds"`
 	}
 }
 
-func (f *field) status() (s status, err error) {
+func (f *field) status() (status, error) {
 	server, _ := f.names()
-	text, err := f.command("ip", "netns", "exec", server, f.levee, "status", "--dev", "eth0",
-		"--json")
+	return f.statusOf(server, "eth0")
+}
+
+func (f *field) statusOf(netns, dev string) (s status, err error) {
+	text, err := f.command("ip", "netns", "exec", netns, f.levee, "status", "--dev", dev, "--json")
 	if err != nil {
 		return s, err
 	}
@@ -218,23 +273,58 @@ func (f *field) status() (s status, err error) {
 // counts are packets by label, and "proven": the clients that are.
 type counts map[string]int
 
+// counts are those of both ends, of which only the world's has "answers"; "refused" is how many
+// connections found no place, "served" how many datagrams the server has got at ports that limits
+// guard.
 func (f *field) counts() (counts, error) {
-	s, err := f.status()
-	if err != nil {
-		return nil, err
-	}
 	c := counts{}
-	for _, i := range s.Interfaces {
-		c["proven"] += i.Cookies.Proven
-		for _, r := range i.Rules {
-			c[r.Label] += r.Packets
+	server, world := f.names()
+	for netns, dev := range map[string]string{server: "eth0", world: "w0"} {
+		s, err := f.statusOf(netns, dev)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range s.Interfaces {
+			c["proven"] += i.Cookies.Proven
+			c["refused"] += i.Connections.Refused
+			for _, r := range i.Rules {
+				c[r.Label] += r.Packets
+			}
+			for _, s := range i.Sets {
+				c["entries"] += s.Entries
+			}
 		}
 	}
-	return c, nil
+	served, err := f.server.count()
+	c["served"] = served.Paid
+	return c, err
 }
 
+// scenes are the policies, each with its kinds, which need the local ports of sessions.
+var scenes = []struct {
+	policy string
+	kinds  func(world, server map[string]int) []kind
+}{{policy, kinds}, {more, moreKinds}}
+
 // attack sends the kinds that are asked for and returns how many promises were broken.
-func (f *field) attack(only string, count int) (broken int, err error) {
+func (f *field) attack(only *regexp.Regexp, count int) (broken int, err error) {
+	for _, s := range scenes {
+		asked := func(k kind) bool { return only.MatchString(k.name) }
+		if !slices.ContainsFunc(s.kinds(nil, nil), asked) {
+			continue
+		}
+		n, err := f.scene(s.policy, s.kinds, asked, count)
+		broken += n
+		if err := errors.Join(err, f.close()); err != nil {
+			return broken, err
+		}
+	}
+	return broken, nil
+}
+
+// scene sends the kinds of a policy.
+func (f *field) scene(policy string, kinds func(world, server map[string]int) []kind,
+	asked func(kind) bool, count int) (broken int, err error) {
 	if err := f.open(policy); err != nil {
 		return 0, err
 	}
@@ -242,51 +332,100 @@ func (f *field) attack(only string, count int) (broken int, err error) {
 		if f.ctx.Err() != nil {
 			return broken, f.ctx.Err()
 		}
-		if !strings.Contains(k.name, only) {
+		if !asked(k) {
 			continue
 		}
-		sent, span, before, after, err := f.flood(k, count)
+		r, err := f.flood(k, count)
 		if err != nil {
-			return broken, err
+			return broken, fmt.Errorf("%s: %w", k.name, err)
 		}
-		told := k.judge(before, after, sent, span)
+		told := k.judge(r)
+		if r.beside != nil {
+			told = append(told, r.beside.Error())
+		}
 		if err := f.sessions(); err != nil {
 			told = append(told, "a session ended: "+err.Error())
+		}
+		if k.finish != nil {
+			if err := k.finish(f, r); err != nil {
+				told = append(told, err.Error())
+			}
 		}
 		verdict := "held"
 		if len(told) > 0 {
 			broken++
 			verdict = "BROKEN: " + strings.Join(told, "; ")
 		}
-		fmt.Printf("%-11s  %-44s %9d sent  known %7d  new %8d  dns %4d  %s\n", f.hook, k.name, sent,
-			after["known"]-before["known"], after["new"]-before["new"],
-			after["dns"]-before["dns"], verdict)
+		fmt.Printf("%-11s  %-44s %9d sent  known %7d  new %8d  dns %4d  %s\n", f.hook, k.name,
+			r.sent, r.more("known"), r.more("new"), r.more("dns"), verdict)
 	}
 	return broken, nil
 }
 
-// flood sends one kind and returns how many the server's end took, in which time, and the counters
-// around it.
-func (f *field) flood(k kind, count int) (sent int, span time.Duration, before, after counts,
-	err error) {
-	if before, err = f.counts(); err != nil {
-		return 0, 0, nil, nil, err
+// result is what came of one kind.
+type result struct {
+	sent          int // that the server's end took
+	span          time.Duration
+	before, after counts
+	beside        error // of what was done meanwhile
+}
+
+// more is how much more a counter has counted.
+func (r result) more(name string) int { return r.after[name] - r.before[name] }
+
+// flood sends one kind.
+func (f *field) flood(k kind, count int) (r result, err error) {
+	if k.prepare != nil {
+		if err := k.prepare(f); err != nil {
+			return r, err
+		}
+	}
+	if r.before, err = f.counts(); err != nil {
+		return r, err
+	}
+	beside := make(chan error, 1)
+	if k.beside == nil {
+		beside <- nil
+	} else {
+		go func() { beside <- k.beside(f) }()
+	}
+	send := k.send
+	if send == nil {
+		send = func(f *field, count int) (int, error) { return f.gen(k.packet, count) }
+	}
+	begun := time.Now()
+	for done := false; !done; { // for as long as what is beside it
+		n, err := send(f, max(count/k.part, 1))
+		if r.sent += n; err != nil {
+			<-beside
+			return r, err
+		}
+		select {
+		case r.beside = <-beside:
+			done = true
+		default:
+		}
+	}
+	r.span = time.Since(begun)
+	time.Sleep(100 * time.Millisecond) // what is in the ring is judged
+	r.after, err = f.counts()
+	return r, err
+}
+
+// gen sends packets of a template from the world's end, and returns how many the server's took.
+func (f *field) gen(template string, count int) (int, error) {
+	path := filepath.Join(f.dir, "template")
+	if err := os.WriteFile(path, []byte(template), 0o600); err != nil {
+		return 0, err
 	}
 	_, w := f.names()
-	n := max(count/k.part, 1)
-	begun := time.Now()
 	text, err := f.command(f.levee, "gen", "--netns", w, "--dev", "w0", "--own-network",
-		"--packet", k.packet, "--count", fmt.Sprint(n), "--duration", "120s", "--json",
-		"--seed", fmt.Sprint(begun.UnixNano()%1e9))
-	span = time.Since(begun)
+		"--template", path, "--count", fmt.Sprint(count), "--duration", "120s", "--json",
+		"--seed", fmt.Sprint(time.Now().UnixNano()%1e9))
 	if err != nil {
-		return 0, 0, nil, nil, err
+		return 0, err
 	}
 	var told struct{ Sent, Refused int }
-	if err := json.Unmarshal([]byte(text), &told); err != nil {
-		return 0, 0, nil, nil, err
-	}
-	time.Sleep(100 * time.Millisecond) // what is in the ring is judged
-	after, err = f.counts()
-	return told.Sent - told.Refused, span, before, after, err
+	err = json.Unmarshal([]byte(text), &told)
+	return told.Sent - told.Refused, err
 }

@@ -216,7 +216,7 @@ func (f *field) floodOn() (stop func() error, err error) {
 // start is a command of levee that is not begun yet.
 func (f *field) start(args ...string) *exec.Cmd {
 	c := exec.CommandContext(f.ctx, f.levee, args...)
-	c.Env = append(os.Environ(), "LEVEE_RUN="+f.dir)
+	c.Env = f.env()
 	return c
 }
 
@@ -254,7 +254,7 @@ func (f *field) change(b *bound, s step) error {
 	defer stop()
 	c := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", server, f.levee},
 		append(up, "--confirm", length.String())...)...)
-	c.Env = append(os.Environ(), "LEVEE_RUN="+f.dir)
+	c.Env = f.env()
 	if err := c.Start(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +27,21 @@ const patience = 15 * time.Second
 var (
 	quiet = net.ListenConfig{KeepAlive: -1}
 	dial  = net.Dialer{Timeout: patience, KeepAlive: -1}
+	// Clients of a cookie have options of IPv4, and an extension header of IPv6.
+	optioned = net.Dialer{Timeout: patience, KeepAlive: -1, Control: options}
 )
+
+func options(network, _ string, c syscall.RawConn) (err error) {
+	e := c.Control(func(fd uintptr) {
+		if network == "tcp4" { // no operation, three times, and the end
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "\x01\x01\x01\x00")
+			return
+		}
+		err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DSTOPTS, // PadN
+			"\x00\x00\x01\x04\x00\x00\x00\x00")
+	})
+	return cmp.Or(e, err)
+}
 
 // peer is the process of a host.
 type peer struct {
@@ -72,6 +88,18 @@ func (p *peer) check() error {
 	return json.Unmarshal(p.out.Bytes(), &p.ports)
 }
 
+// do has a host do something besides.
+func (p *peer) do(what string) error {
+	fmt.Fprintln(p.in, what)
+	if !p.out.Scan() {
+		return errors.New("a host ended")
+	}
+	if why, bad := strings.CutPrefix(p.out.Text(), "bad "); bad {
+		return errors.New(why)
+	}
+	return nil
+}
+
 func (p *peer) stop() {
 	p.in.Close()
 	_ = p.cmd.Wait() // it ends with its input
@@ -102,7 +130,7 @@ func role(name string) error {
 		}()
 	}
 	u := &datagrams{sessions: map[string]*net.UDPConn{}}
-	at := []int{53, 54}
+	at := []int{53, 54, 1013}
 	if name == "world" {
 		at = []int{7777}
 	}
@@ -115,27 +143,86 @@ func role(name string) error {
 	open, ports := map[string]net.Conn{}, map[string]int{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var say any = ports
-		if lines.Text() == "count" {
+		var err error
+		n := 0
+		switch what, number, _ := strings.Cut(lines.Text(), " "); what {
+		case "count":
 			full, stray, err := lost()
 			if err != nil {
 				return err
 			}
 			say = counted{int(u.got.Load()) + full, stray}
-		} else {
-			err := talk(open, ports, other, to)
+		case "reset", "fresh":
+			n, _ = strconv.Atoi(number)
+			err = visit(n, what == "reset")
+		case "merge":
+			n, _ = strconv.Atoi(number)
+			err = merge(n, other)
+		default:
+			err = talk(open, ports, other, to)
 			if name == "server" && err == nil {
 				err = u.talk(other)
 			}
-			if err != nil {
-				fmt.Println("bad", err)
-				continue
-			}
+		}
+		if err != nil {
+			fmt.Println("bad", err)
+			continue
 		}
 		text, err := json.Marshal(say)
 		if err != nil {
 			return err
 		}
 		fmt.Println(string(text))
+	}
+	return nil
+}
+
+// visit opens connections one after the other. Each is reset, or carries a line.
+func visit(n int, reset bool) error {
+	for range n {
+		c, err := dial.Dial("tcp", "192.0.2.1:2222")
+		if err != nil {
+			return err
+		}
+		if reset {
+			_ = c.(*net.TCPConn).SetLinger(0)
+		} else {
+			c.SetDeadline(time.Now().Add(patience))
+			_, err = io.WriteString(c, "line\n")
+			if err == nil {
+				_, err = io.ReadFull(c, make([]byte, 5))
+			}
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merge sends so many datagrams to a limit, ten to a packet, to which whoever may get them answers.
+func merge(n int, other []string) error {
+	const each, size, turn = 10, 100, 1000
+	for sent := 0; sent < n; sent += each * turn {
+		c, err := net.Dial("udp", net.JoinHostPort(other[sent/(each*turn)%2], "53"))
+		if err != nil {
+			return err
+		}
+		raw, err := c.(*net.UDPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		if e := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size)
+		}); cmp.Or(e, err) != nil {
+			return cmp.Or(e, err)
+		}
+		for range turn {
+			if _, err := c.Write(make([]byte, each*size)); err != nil {
+				return errors.Join(err, c.Close())
+			}
+		}
+		c.Close()
 	}
 	return nil
 }
@@ -171,7 +258,7 @@ func (d *datagrams) serve(port int) error {
 			}
 			if err == nil {
 				d.got.Add(1)
-				u.WriteTo([]byte("answer"), from)
+				u.WriteTo([]byte("Answer"), from)
 			}
 		}
 	}()
@@ -246,7 +333,11 @@ func talk(open map[string]net.Conn, ports map[string]int, other []string, to []i
 			if c == nil {
 				var err error
 				host := net.JoinHostPort(other[i], fmt.Sprint(port))
-				if c, err = dial.Dial("tcp", host); err != nil {
+				by := &dial
+				if port == 80 {
+					by = &optioned
+				}
+				if c, err = by.Dial("tcp", host); err != nil {
 					return err
 				}
 				open[name], ports[name] = c, c.LocalAddr().(*net.TCPAddr).Port
