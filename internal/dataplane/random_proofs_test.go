@@ -47,7 +47,8 @@ func (s *scene) echo() event {
 	value := []byte{'v', 'a', 'l', byte(s.IntN(3))}
 	if s.chance(2) {
 		kind := one(s, byte('A'), 'A', 'A', 'B')
-		return s.datagram(true, 443, append([]byte{kind}, append(value, make([]byte, s.IntN(9))...)...))
+		data := append([]byte{kind}, value...)
+		return s.datagram(true, 443, append(data, make([]byte, s.IntN(9))...))
 	}
 	before := make([]byte, one(s, 1, 1, 5, 5, 3))
 	data := append(append(before, value...), make([]byte, s.IntN(9))...)

@@ -132,8 +132,9 @@ func TestSessionsByTwoUplinksTimeOut(t *testing.T) {
 func (n *twoUplinks) atEachHook(t *testing.T, text string, do func(t *testing.T)) {
 	for _, mode := range allModes(t) {
 		n.run(t, string(mode), func(t *testing.T) {
-			if _, err := UpAll(t.Context(), n.devs, UpOptions{Names: n.devs, Mode: mode,
-				PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text)); err != nil {
+			o := UpOptions{Names: n.devs, Mode: mode, PolicyPath: "/etc/test.levee",
+				Source: []byte(text)}
+			if _, err := UpAll(t.Context(), n.devs, o, compileText(text)); err != nil {
 				t.Fatal(err)
 			}
 			do(t)

@@ -10,7 +10,7 @@ type kind struct {
 	name    string
 	packet  string                         // a template, as `levee help templates` has it
 	send    func(*field, int) (int, error) // in its place, or nil: says how many were taken
-	part    int                            // of the packets that are asked for one in so many is sent
+	part    int                            // of the packets asked for one in so many is sent
 	judge   func(result) []string          // says which promises were broken
 	prepare func(*field) error             // before the counters are read, or nil
 	beside  func(*field) error             // while packets are sent: says what was broken, or nil
@@ -84,8 +84,8 @@ func kinds(world, server map[string]int) []kind {
 
 // nothing passes, and nobody is proven.
 func nothing(r result) (told []string) {
-	for _, label := range []string{"known", "new", "dns", "again", "proven", "open", "asks", "inner",
-		"searched"} {
+	for _, label := range []string{"known", "new", "dns", "again", "proven", "open", "asks",
+		"inner", "searched"} {
 		if n := r.more(label); n > 0 {
 			told = append(told, fmt.Sprintf("%d %s", n, label))
 		}

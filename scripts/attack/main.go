@@ -364,6 +364,7 @@ func (f *field) scene(policy string, kinds func(world, server map[string]int) []
 
 // result is what came of one kind.
 type result struct {
+	hook          string
 	sent          int // that the server's end took
 	span          time.Duration
 	before, after counts
@@ -375,6 +376,7 @@ func (r result) more(name string) int { return r.after[name] - r.before[name] }
 
 // flood sends one kind.
 func (f *field) flood(k kind, count int) (r result, err error) {
+	r.hook = f.hook
 	if k.prepare != nil {
 		if err := k.prepare(f); err != nil {
 			return r, err

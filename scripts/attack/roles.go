@@ -34,7 +34,8 @@ var (
 func options(network, _ string, c syscall.RawConn) (err error) {
 	e := c.Control(func(fd uintptr) {
 		if network == "tcp4" { // no operation, three times, and the end
-			err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS, "\x01\x01\x01\x00")
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_IP, unix.IP_OPTIONS,
+				"\x01\x01\x01\x00")
 			return
 		}
 		err = unix.SetsockoptString(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DSTOPTS, // PadN
@@ -200,9 +201,12 @@ func visit(n int, reset bool) error {
 	return nil
 }
 
-// merge sends so many datagrams to a limit, ten to a packet, to which whoever may get them answers.
+// mergedEach is how many datagrams are merged.
+const mergedEach = 10
+
+// merge sends so many datagrams to a limit, some to a packet.
 func merge(n int, other []string) error {
-	const each, size, turn = 10, 100, 1000
+	const each, size, turn = mergedEach, 100, 1000
 	for sent := 0; sent < n; sent += each * turn {
 		c, err := net.Dial("udp", net.JoinHostPort(other[sent/(each*turn)%2], "53"))
 		if err != nil {
