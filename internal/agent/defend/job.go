@@ -574,7 +574,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	out.State = incident.Waiting
 	if answer == episode.Limit {
 		drop := out
-		drop.Rule = episode.Tightened(out.Rule)
+		drop.Rule, drop.Before = episode.Tightened(out.Rule), j.passedBy() // as inFront has it
 		p, err := compose(j.base, []episode.Live{{Rule: drop, Of: j.Of}})
 		if err != nil {
 			return out, err.Error()

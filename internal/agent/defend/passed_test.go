@@ -3,6 +3,7 @@ package defend
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"levee/internal/agent/detect"
@@ -58,5 +59,26 @@ func TestWhatPassedASampleIsKnown(t *testing.T) {
 		}) {
 			t.Errorf("%s, which passes clients that send the same: %+v, %v", rule, found, err)
 		}
+	}
+}
+
+// TestALimitCostsWhatItDropsWhereItStands: the cost of a limit on a whole kind was told behind all
+// rules, where it drops nothing of what these pass. So it was none, and the limit came into force
+// in front of the rule that passes the flood, and took nearly all that clients sent.
+func TestALimitCostsWhatItDropsWhereItStands(t *testing.T) {
+	j := againstUDP(t, "pass tcp\npass udp port 27015\ndefault drop\n"+
+		"detect \"floods\" enforce\n", 27015)
+	slots := j.base.Slots()
+	by := slots[j.base.RuleSlot(1)].ID
+	for i := range 1000 {
+		from := fmt.Sprintf("198.51.100.%d", i%64)
+		b := datagramTo(t, from, uint16(20_000+i), 27015, []byte("hello"))
+		j.flood.AddPassed(b, 0, by)
+		j.good.AddPassed(b, 0, by)
+	}
+	rules, why := j.complete(nil, 0, false)
+	if all := strings.Join(why, "; "); len(rules) > 0 || !strings.Contains(all,
+		"no limit: it would drop 20 % of 5000 good packets") {
+		t.Errorf("%+v; %q", rules, why)
 	}
 }
