@@ -189,7 +189,9 @@ export const sums = () => answer.series.map((s) => {
 });
 const legend = () => {
   const all = sums(), sum = all.reduce((a, b) => a + b, 0), word = state.unit === "bytes" ? "bit" : "packets";
-  replace($("legend"), [...answer.series].reverse().map((s) => {
+  // What nothing was counted by in the range stands in the table alone.
+  const some = answer.series.filter((s, i) => all[i] > 0 || state.hidden.has(s.key));
+  replace($("legend"), (some.length ? some : [...answer.series]).reverse().map((s) => {
     const v = all[answer.series.indexOf(s)], off = state.hidden.has(s.key);
     const b = el("button", { type: "button", "aria-pressed": String(!off), "data-key": s.key, title: s.text ? plain(s.text) : null },
       el("span", { class: "swatch", colour: colourOf(s) }), said(name(s), { class: "name" }),
