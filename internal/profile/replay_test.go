@@ -3,6 +3,7 @@ package profile
 import (
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,10 +32,14 @@ var recorded = []struct {
 	{"openvpn-tls-auth-sha256.pcap", "use openvpn", 1194, true},
 	{"openvpn-tls-auth-sha512.pcap", "use openvpn", 1194, true},
 	{"openvpn-tls-crypt.pcap", "use openvpn", 1194, false}, // the identifier is encrypted
+	{"openvpn-tls-crypt-v2.pcap", "use openvpn", 1194, false},
+	{"raknet-go.pcap", "use raknet", 19132, true},
+	{"enet.pcap", "use fivem", 30120, false}, // of which FiveM's sessions are
 	{"quic-go-retry.pcap", "use quic", 443, true},
 	// quic-go takes an ID that nobody else has seen as soon as it is given one.
 	{"quic-go-zero.pcap", "use quic", 443, false},
 	{"dtls-openssl.pcap", dtlsPolicy, 4433, true},
+	{"ikev2-libreswan.pcap", ikePolicy, 500, true},
 	{"protocols/quic-29.pcap", "use quic", 443, true},
 	{"protocols/raknet.pcap", "use raknet port 60030", 60030, false}, // without cookies
 	{"protocols/source_engine.pcap", "use source-engine", 27015, false},
@@ -43,11 +48,17 @@ var recorded = []struct {
 	{"protocols/dns.pcap", "use dns-authoritative", 53, false},
 }
 
-// dtlsPolicy is that of docs/reference/profiles.md.
-const dtlsPolicy = `prove "dtls" udp port 4433 reply payload at 0 16 payload at 13 03 ` +
-	`echo 16 bytes at 28 in request at 61, 93
+// Policies for what has no profile, as docs/reference/profiles.md has them.
+const (
+	dtlsPolicy = `prove "dtls" udp port 4433 reply payload at 0 16 payload at 13 03 ` +
+		`echo 16 bytes at 28 in request at 61, 93
 pass udp port 4433 proven flow as "proven"
 pass udp port 4433 as "stranger"`
+	ikePolicy = `prove "ike" udp port 500 reply payload at 16 29 payload at 34 4006 ` +
+		`echo 8 bytes at 36 in request at 36
+pass udp port 500 proven flow as "proven"
+pass udp port 500 as "stranger"`
+)
 
 // TestRecordedClientsAreServed replays exchanges: each packet of the client's passes, and those
 // behind the proof as proven. The same packets from another port, where no answer went, prove
@@ -108,6 +119,7 @@ func replay(t *testing.T, p *policy.Policy, file string, port uint16, answers bo
 	}
 	defer j.Close()
 	slots := j.Slots()
+	var service netip.Addr // of IKE the client has the same port
 	for {
 		rec, err := c.Next()
 		if errors.Is(err, io.EOF) {
@@ -120,12 +132,15 @@ func replay(t *testing.T, p *policy.Policy, file string, port uint16, answers bo
 		j.At(rec.Time)
 		var pkt packet.Packet
 		packet.Decode(frame, &pkt)
+		if pkt.DstPort == port && !service.IsValid() {
+			service = pkt.Dst
+		}
 		switch {
-		case pkt.SrcPort == port && answers:
+		case pkt.SrcPort == port && pkt.Src == service && answers:
 			if _, err := j.Leave(frame); err != nil {
 				t.Fatal(err)
 			}
-		case pkt.DstPort == port:
+		case pkt.DstPort == port && pkt.Dst == service:
 			v, err := j.Frame(frame)
 			if err != nil {
 				t.Fatal(err)
