@@ -86,6 +86,25 @@ static __always_inline __u32 age_of(const struct echo_head *h, __u64 word, __u32
 	return (now - (__u32)word + h->second) & TIME_MASK;
 }
 
+// mark_time is a time as marks have it, never 0.
+static __always_inline __u8 mark_time(const struct echo_head *h, __u64 jiffies)
+{
+	__u8 time = jiffies >> (h->unit & 63);
+
+	return time ? time : 1;
+}
+
+// may_hold says whether some flow of a line was given a value that may come back still. In units a
+// value is two older at most than it holds, as its age may begin late in one and 0 is no time; and
+// two younger than it was, as a CPU may also be behind the one that gave it by a second.
+static __always_inline int may_hold(const struct echo_memory *m, __u32 line)
+{
+	__u8 given = m->marks[line].given, now = mark_time(&m->head, echo_clock(m));
+	__u8 age = now - given + 2;
+
+	return given && age <= (m->head.holds >> (m->head.unit & 63)) + 4;
+}
+
 // give notes that a flow was given a value, in place of the oldest in its line.
 static __always_inline void give(struct echo_memory *m, const struct echo_form *f,
 				 const struct value *v)
@@ -111,6 +130,7 @@ static __always_inline void give(struct echo_memory *m, const struct echo_form *
 		}
 	}
 	line[at & (ECHO_LINE - 1)] = hash << TIME_BITS | (now & TIME_MASK);
+	m->marks[line_of(v->flow)].given = mark_time(&m->head, echo_clock(m));
 	note_given(tally_of(m, f->tally), class);
 }
 
@@ -132,7 +152,7 @@ static __always_inline int is_proven(struct echo_memory *m, __u64 flow, int rene
 	__u32 line = line_of(flow), now = echo_clock(m);
 	__u64 tag = flow_word(flow, 0) >> 32;
 
-	if (!(m->tags[line] & 1 << (tag >> 1 & 7)))
+	if (!(m->marks[line].tags & 1 << (tag >> 1 & 7)))
 		return 0;
 	for (int i = 0; i < ECHO_LINE; i++) {
 		__u64 *place = &m->flows[line][i], word = *place;
@@ -253,7 +273,7 @@ static __always_inline int look(void *ctx, __u64 flow, __u32 place, __u32 i, __u
 		return ECHO_NOTHING;
 	if (f->made == ECHO_A2S)
 		return look_a2s(ctx, m, place & 0xffff, at, &v, hook);
-	return was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
+	return may_hold(m, line_of(flow)) && was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
 }
 
 static __noinline int echo_look_xdp(struct xdp_md *ctx, __u64 flow, __u32 place, __u32 i, __u32 at)

@@ -33,7 +33,9 @@ struct echo_head {
 	__u32 holds;                 // how long a value does
 	__u64 refused;               // proofs that found no place
 	__u64 taken;                 // places taken from flows whose lease had not ended
-	__u64 rest[11];
+	__u32 unit;                  // of the time of a mark: so many bits of jiffies are below it
+	__u32 unused;
+	__u64 rest[10];
 };
 
 _Static_assert(offsetof(struct echo_head, factors) == offsetof(struct flow_head, factors),
@@ -43,14 +45,21 @@ _Static_assert(sizeof(struct echo_head) % 64 == 0, "lines lie in cache lines");
 #define ECHO_LINE 8
 #define ECHO_LINES (1 << 15)
 
+// What tells that a line need not be read, since packets of a flood have nothing there. Bit n of
+// tags is set where the tag of a flow may end in n. given is when a flow of the line was given a
+// value last: 8 bits of the time, or 0 for never. They come around after some minutes, and the line
+// is read in vain then.
+struct echo_mark {
+	__u8 tags, given;
+};
+
 // Values and flows have lines of their own, so that no value takes the place of a flow. A value is
 // 40 bits of its hash above its time; a flow is a tag of its hash above the time at which its proof
-// ends. The bits of a byte tell which flows a line does not have: bit n is set where a tag may end
-// in n. Zero is an empty place.
+// ends. Zero is an empty place.
 struct echo_memory {
 	struct echo_head head;
 	struct echo_tally tallies[ECHO_TALLIES];
-	__u8 tags[ECHO_LINES];
+	struct echo_mark marks[ECHO_LINES];
 	__u64 values[ECHO_LINES][ECHO_LINE];
 	__u64 flows[ECHO_LINES][ECHO_LINE];
 };
@@ -158,7 +167,7 @@ static __always_inline int prove_flow(struct echo_memory *m, __u64 flow)
 		if (word)
 			all |= 1 << (word >> 33 & 7);
 	}
-	m->tags[line] = all;
+	m->marks[line].tags = all;
 	return 1;
 }
 

@@ -203,11 +203,17 @@ default drop
 }
 
 // BenchmarkNumber is what a query of A2S that levee answers costs above an empty program: by the
-// cookie alone and by the whole profile, from one source, and from so many in turn.
+// cookie alone and by the whole profile, from one source, and from so many in turn; and what a
+// first request to join costs that has to come again.
 func BenchmarkNumber(b *testing.B) {
-	for _, c := range []struct{ name, text string }{
-		{"cookie", "cookie a2s udp port 27015\ndefault pass\n"},
-		{"profile", "use source-engine asked 1/s\ndefault drop\n"},
+	const profile = "use source-engine asked 1/s first 1/s\ndefault drop\n"
+	for _, c := range []struct {
+		name, text string
+		says       []byte
+	}{
+		{"cookie", "cookie a2s udp port 27015\ndefault pass\n", a2s.Query(a2s.Info)},
+		{"profile", profile, a2s.Query(a2s.Info)},
+		{"join", profile, []byte("\xff\xff\xff\xffq\x0a\x0b\x0c\x0d0000000000\x00")},
 	} {
 		r := benchRunner(b, c.text)
 		for _, sources := range []int{1, 1 << 18} {
@@ -216,7 +222,7 @@ func BenchmarkNumber(b *testing.B) {
 					FromPort: new(uint16(40000)), ToPort: new(uint16(27015)),
 					From: netip.MustParseAddr("16.0.0.1"), To: netip.MustParseAddr("198.51.100.1"),
 					EtherTo: &[6]byte{2, 0, 0, 0, 0, 1}, EtherFrom: &[6]byte{2, 0, 0, 0, 0, 2},
-					Payload: a2s.Query(a2s.Info)})
+					Payload: c.says})
 				if err != nil {
 					b.Fatal(err)
 				}

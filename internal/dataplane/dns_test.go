@@ -127,6 +127,34 @@ func BenchmarkNames(b *testing.B) {
 	}
 }
 
+// TestALargeSetOfNamesHasItsNamesAndNoOthers: one that has a filter in front of its table.
+func TestALargeSetOfNamesHasItsNamesAndNoOthers(t *testing.T) {
+	const n = 70_000
+	var text bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&text, "h%d.z%d.example\n", i, i%7)
+	}
+	path := filepath.Join(t.TempDir(), "names.txt")
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, p := runnerOf(t, fmt.Sprintf("set s = file(%q, of names)\ndrop udp port 53 dns name in s\n"+
+		"default pass\n", path), codegen.Target{Trace: true})
+	for i := range 2_000 {
+		for _, c := range []struct {
+			form string
+			in   bool
+		}{{"h%d.z%d.example", true}, {"www.h%d.z%d.example", true}, {"n%d.z%d.example", false}} {
+			at := i * n / 2_000
+			name := fmt.Sprintf(c.form, at, at%7)
+			slot, _, err := r.Eval(query(t, packet.IPv4, name))
+			if err != nil || (slot == p.RuleSlot(0)) != c.in {
+				t.Fatalf("%s: slot %d, %v; in the set: %v", name, slot, err, c.in)
+			}
+		}
+	}
+}
+
 // TestManySetsOfNamesShareAMap: more than have maps of their own are looked up by their numbers.
 func TestManySetsOfNamesShareAMap(t *testing.T) {
 	var text strings.Builder

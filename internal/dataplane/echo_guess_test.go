@@ -234,3 +234,36 @@ func TestAProvenFlowStaysWhileItSends(t *testing.T) {
 		}
 	}
 }
+
+// TestAValueComesBackWheneverItWasGiven: also where the time of its mark comes around, on a CPU
+// that is a second behind, and as late as may be. Six seconds later it is none, whatever its mark
+// says.
+func TestAValueComesBackWheneverItWasGiven(t *testing.T) {
+	const unit = 256 // jiffies at testHZ
+	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 in request at 0\n"+
+		"pass udp proven flow\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	const service = "192.0.2.1:27015"
+	comes := map[int]action.Action{-testHZ: action.Pass, 5 * testHZ: action.Pass,
+		6*testHZ + 1: action.Drop}
+	n := 0
+	for i := range 260 {
+		for _, at := range []int{0, unit - 1} {
+			given := 1<<33 + i*unit + at
+			for later, want := range comes {
+				client := fmt.Sprintf("10.7.%d.%d:4000", n>>8, n&255)
+				n++
+				r.SetClock(uint64(given))
+				if err := r.Leave(datagram(t, service, client, []byte("four"))); err != nil {
+					t.Fatal(err)
+				}
+				r.SetClock(uint64(given + later))
+				_, verdict, err := r.Eval(datagram(t, client, service, []byte("four")))
+				if err != nil || verdict != want {
+					t.Fatalf("given at %d jiffies of unit %d, %d later: %v, %v", at, i, later,
+						verdict, err)
+				}
+			}
+		}
+	}
+}

@@ -144,7 +144,9 @@ type challengeEchoMemory struct {
 		Holds   uint32
 		Refused uint64
 		Taken   uint64
-		Rest    [11]uint64
+		Unit    uint32
+		Unused  uint32
+		Rest    [10]uint64
 	}
 	Tallies [32]struct {
 		_   structs.HostLayout
@@ -157,7 +159,11 @@ type challengeEchoMemory struct {
 		}
 		Classes [16]uint64
 	}
-	Tags   [32768]uint8
+	Marks [32768]struct {
+		_     structs.HostLayout
+		Tags  uint8
+		Given uint8
+	}
 	Values [32768][8]uint64
 	Flows  [32768][8]uint64
 }

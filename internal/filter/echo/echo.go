@@ -15,6 +15,7 @@ package echo
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -74,6 +75,7 @@ const (
 	atHolds   = int(unsafe.Offsetof(learnEchoHead{}.Holds))
 	atRefused = int(unsafe.Offsetof(learnEchoHead{}.Refused))
 	atTaken   = int(unsafe.Offsetof(learnEchoHead{}.Taken))
+	atUnit    = int(unsafe.Offsetof(learnEchoHead{}.Unit))
 
 	atTallies = int(unsafe.Offsetof(learnEchoMemory{}.Tallies))
 	atFlows   = int(unsafe.Offsetof(learnEchoMemory{}.Flows))
@@ -252,6 +254,7 @@ func Seed(memory []byte, hz uint64) {
 	put(atLease, uint64(Lease/time.Second+2)*hz)
 	put(atIdle, uint64(Idle/time.Second+2)*hz)
 	put(atHolds, uint64(Holds/time.Second)*hz)
+	put(atUnit, uint64(bits.Len64(hz))) // one to two seconds
 }
 
 // SetClock sets the time, in jiffies, that programs use; 0 is for that of the kernel. It is for

@@ -66,7 +66,9 @@ type learnEchoHead struct {
 	Holds   uint32
 	Refused uint64
 	Taken   uint64
-	Rest    [11]uint64
+	Unit    uint32
+	Unused  uint32
+	Rest    [10]uint64
 }
 
 type learnEchoMade uint32
@@ -80,9 +82,13 @@ type learnEchoMemory struct {
 	_       structs.HostLayout
 	Head    learnEchoHead
 	Tallies [32]learnEchoTally
-	Tags    [32768]uint8
-	Values  [32768][8]uint64
-	Flows   [32768][8]uint64
+	Marks   [32768]struct {
+		_     structs.HostLayout
+		Tags  uint8
+		Given uint8
+	}
+	Values [32768][8]uint64
+	Flows  [32768][8]uint64
 }
 
 type learnEchoTally struct {

@@ -68,12 +68,15 @@ const (
 	mixB = 0xc4ceb9fe1a85ec53
 )
 
-// place returns the bucket of a digest among so many, and what stands there for it.
-func (d digest) place(buckets int) (bucket int, mark uint64) {
+// place returns the bucket of a digest among so many, its bit in the bucket's word of the filter,
+// and what stands in the bucket for it.
+func (d digest) place(buckets int) (bucket, bit int, mark uint64) {
 	g := d.a*mixA + d.b
 	g ^= g >> 32
 	g *= mixB
-	return int(g >> 32 * uint64(buckets) >> 32), (d.a^(d.b<<32|d.b>>32))>>1&^flags | present
+	at := g >> 32 * uint64(buckets)
+	bit = int(at >> (32 - filterBits) & (1<<filterBits - 1))
+	return int(at >> 32), bit, (d.a^(d.b<<32|d.b>>32))>>1&^flags | present
 }
 
 // The lowest bits of a mark, whose highest is 0.

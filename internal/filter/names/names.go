@@ -149,7 +149,7 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 		asm.Add.Imm(asm.R9, 1),
 		asm.JGT.Reg(asm.R3, asm.R6, ask),
 	)
-	t.locate(b)
+	t.locate(b, next)
 	t.compareBuckets(b, bucket, next)
 	b.Label(ask)
 	b.Emit(asm.JSGE.Imm(asm.R5, 0, no), asm.Mov.Imm(asm.R0, 1), asm.Return())
@@ -158,8 +158,9 @@ func (t *Table) EmitSearch(b *assembler.Builder, label, table string) {
 }
 
 // locate finds the slot of the name's suffix with R3 labels: it leaves the suffix's mark in R1 and
-// the address of its bucket in R4. R7 is the work memory, R8 the table.
-func (t *Table) locate(b *assembler.Builder) {
+// the address of its bucket in R4. It goes to next where the filter has no such suffix. R7 is the
+// work memory, R8 the table.
+func (t *Table) locate(b *assembler.Builder, next string) {
 	b.Emit(
 		// The digest of the suffix with so many labels.
 		asm.Mov.Reg(asm.R2, asm.R3),
@@ -190,7 +191,28 @@ func (t *Table) locate(b *assembler.Builder) {
 		asm.Mul.Reg(asm.R4, asm.R0),
 		asm.RSh.Imm(asm.R4, 32),
 		asm.Mul.Imm(asm.R4, int32(t.buckets)),
-		asm.RSh.Imm(asm.R4, 32),
+	)
+	if t.filter > 0 {
+		b.Emit(asm.Mov.Reg(asm.R0, asm.R4))
+	}
+	b.Emit(asm.RSh.Imm(asm.R4, 32))
+	if t.filter > 0 {
+		// The branch on what the filter has is guessed right while a flood asks for names that are
+		// not there, and the next packet need not wait for it.
+		b.Emit(
+			asm.RSh.Imm(asm.R0, 32-filterBits),
+			asm.And.Imm(asm.R0, 1<<filterBits-1),
+			asm.Mov.Reg(asm.R2, asm.R4),
+			asm.Mul.Imm(asm.R2, filterBytes),
+			asm.Add.Reg(asm.R2, asm.R8),
+			asm.Add.Imm(asm.R2, int32(t.filter)),
+			asm.LoadMem(asm.R2, asm.R2, 0, asm.Word),
+			asm.RSh.Reg(asm.R2, asm.R0),
+			asm.And.Imm(asm.R2, 1),
+			asm.JEq.Imm(asm.R2, 0, next),
+		)
+	}
+	b.Emit(
 		asm.Mul.Imm(asm.R4, bucketBytes),
 		asm.Add.Reg(asm.R4, asm.R8),
 	)

@@ -9,13 +9,20 @@ import (
 
 // Layout of a table: which numbers of labels elements have, then buckets of one cache line. A
 // bucket is filled from its first slot on. An element for which its bucket has no room is in one of
-// the next.
+// the next. A large table has a filter behind its buckets: a word for each, with a bit for each of
+// its elements. A flood asks for names that are not there, and most of them have no bit: then no
+// bucket is read, which would have to come from memory.
 const (
 	depthBytes  = 128 // a byte for each number of labels, in order, then 0
 	slots       = 8
 	bucketBytes = 8 * slots
 	reach       = 8 // buckets that are looked into
 	perBucket   = 4 // elements a bucket, on average
+
+	// filtered is from how many elements on a table has a filter: smaller ones stay in caches.
+	filtered    = 1 << 16
+	filterBits  = 5 // a word of the filter has so many, to the power of two
+	filterBytes = 1 << filterBits / 8
 )
 
 // Table is the memory of a set of names that does not change.
@@ -26,6 +33,7 @@ type Table struct {
 	AllBelow bool  // what is below the root is: every name but the root
 	below    bool  // an element stands for what is below it only
 	buckets  int
+	filter   int // where the filter begins, 0: there is none
 	memory   []byte
 }
 
@@ -53,7 +61,12 @@ func NewTable(patterns []dnsname.Pattern, secret Secret) *Table {
 		}
 	}
 	for t.buckets = max(1, (len(all)+perBucket-1)/perBucket); ; t.buckets += t.buckets/4 + 1 {
-		t.memory = make([]byte, depthBytes+(t.buckets+reach-1)*bucketBytes)
+		bytes := depthBytes + (t.buckets+reach-1)*bucketBytes
+		if len(all) >= filtered {
+			t.filter = bytes
+			bytes += t.buckets * filterBytes
+		}
+		t.memory = make([]byte, bytes)
 		for i, n := range t.Depths {
 			t.memory[i] = byte(n)
 		}
@@ -65,9 +78,13 @@ func NewTable(patterns []dnsname.Pattern, secret Secret) *Table {
 
 // put gives an element a slot, or tells that there is none near its bucket.
 func (t *Table) put(d digest, below bool) bool {
-	bucket, mark := d.place(t.buckets)
+	bucket, bit, mark := d.place(t.buckets)
 	if below {
 		mark |= onlyBelow
+	}
+	if t.filter > 0 {
+		word := t.memory[t.filter+bucket*filterBytes:]
+		binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)|1<<bit)
 	}
 	first := depthBytes + bucket*bucketBytes
 	for at := first; at < first+reach*bucketBytes; at += 8 {
