@@ -151,9 +151,15 @@ func TestAHelloOfSSL2(t *testing.T) {
 	}
 	for what, says := range map[string][]byte{"an unknown version": hello(0x0505, two),
 		"no ciphers": hello(0x0303, ""), "half a cipher": hello(0x0303, two[:8]),
-		"another message": {0x80, 9, 2, 3, 3, 0, 0, 0, 0, 0, 0}, "too short": {0x80, 2, 1, 3}} {
-		if a := (&tlsParser{}).Feed(says); a != Unknown {
-			t.Errorf("%s: answer %d", what, a)
+		"another message": {0x80, 9, 2, 3, 3, 0, 0, 0, 0, 0, 0}, "too short": {0x80, 2, 1, 3},
+		"behind a record without a byte": append([]byte{recordHandshake, 3, 1, 0, 0},
+			hello(0x0303, two)...)} {
+		p, a := &tlsParser{}, More
+		for i := 0; i < len(says) && a == More; i++ {
+			a = p.Feed(says[i : i+1])
+		}
+		if whole := (&tlsParser{}).Feed(says); a != Unknown || whole != a {
+			t.Errorf("%s: answers %d and, of the whole, %d", what, a, whole)
 		}
 	}
 }

@@ -104,6 +104,7 @@ func FuzzStreams(f *testing.F) {
 		f.Add(test.says)
 	}
 	f.Add([]byte(" "))
+	f.Add([]byte("\x16\x03\x01\x00\x00\x80"))
 	f.Fuzz(func(t *testing.T, says []byte) {
 		says = says[:min(len(says), Limit)]
 		for _, k := range Kinds {

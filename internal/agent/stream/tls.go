@@ -44,6 +44,7 @@ type tlsParser struct {
 	left  int    // bytes of the record that are to come
 	hello []byte
 	read  *hello
+	begun bool // a byte has come
 	old   bool // the hello has the form of SSL 2
 }
 
@@ -60,8 +61,10 @@ func (p *tlsParser) Record() map[string]any {
 }
 
 func (p *tlsParser) Feed(b []byte) Answer {
-	if p.old || len(p.head)+p.left+len(p.hello) == 0 && len(b) > 0 && b[0]&oldHeader != 0 {
-		p.old = true
+	if !p.begun && len(b) > 0 {
+		p.begun, p.old = true, b[0]&oldHeader != 0
+	}
+	if p.old {
 		p.hello = append(p.hello, b...)
 		return p.oldHello()
 	}
