@@ -338,8 +338,16 @@ default pass
 	if _, err := served.Read(mail[:4]); err != nil {
 		t.Fatal(err)
 	}
-	if err := served.(*net.TCPConn).SetWriteBuffer(2 << 20); err != nil {
+	raw, err := served.(*net.TCPConn).SyscallConn()
+	if err != nil {
 		t.Fatal(err)
+	}
+	// Before Linux 6.18 net.core.wmem_max is less than what is written before anybody reads.
+	var refused error
+	if err := raw.Control(func(fd uintptr) {
+		refused = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2<<20)
+	}); err != nil || refused != nil {
+		t.Fatal(err, refused)
 	}
 	written, err := served.Write(mail)
 	if err == nil {

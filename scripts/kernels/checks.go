@@ -20,6 +20,8 @@ var supported = version{6, 1}
 var checks = []check{
 	{name: "examples: their tests through both engines", clock: host,
 		script: `levee test --engine both examples/*.levee`},
+	{name: "profiles: their tests through both engines, in policies", clock: host,
+		script: `tests internal/profile 'ProfilesKeep|AProfileInAPolicy'`},
 	{name: "examples: generated packets through both engines", clock: host,
 		script: `tests internal/filter/difftest ExamplesAgree`},
 	{name: "the policies of the language load", clock: host, script: `
@@ -94,6 +96,22 @@ var checks = []check{
 		script: `tests internal/dataplane '^TestConnections$|AreOlder|HandshakesBesideUp'`},
 	{name: "programs at egress, by links and by filters", script: `
 		tests internal/dataplane 'TestPolicyOfTwoLinks|ReplacesOfTwoLinks|AtEgress' -test.skip TestAShadow`},
+	{name: "what leaves, and what answers it: oracle and program", clock: host,
+		script: `tests internal/filter/difftest 'WhatLeaves|WhatAnswers'`},
+	{name: "who sends what leaves", script: `
+		tests internal/dataplane 'WhoSent|StartedAgain|AnswersOfAService|WhatIsForwarded|OfAnotherName|AUserAdded'`},
+	// Before, BPF_PROG_RUN of a program for cgroups does not say where the packet ends; its real
+	// packets have it ("at their cgroups").
+	{name: "services: oracle and program", clock: host, from: version{6, 18},
+		script: `tests internal/filter/difftest Services`},
+	{name: "services: at their cgroups, at sockets", script: `
+		mkdir -p /sys/fs/cgroup
+		mount -t cgroup2 none /sys/fs/cgroup
+		trap 'umount /sys/fs/cgroup' EXIT
+		# What a death at any step leaves is files and links, on any kernel.
+		tests internal/dataplane/service . -test.skip AtAnyStep
+		tests internal/wrap 'SocketsThatAreHandedOn/Go|TheFirstVisitor|Multipath'
+		stories '^wrap$'`},
 	{name: "cookies: answers, proofs, real clients", script: `
 		modprobe 8021q
 		tests internal/dataplane 'Cookie(Answers|Proves|Above|Refuses|Clients|OverATag)|TransferDuring'
@@ -103,6 +121,11 @@ var checks = []check{
 	{name: "fragments of real datagrams", script: `tests internal/dataplane FragmentsOfReal`},
 	{name: "what is diverted: oracle and program", clock: host,
 		script: `tests internal/filter/difftest WhatIsDiverted`},
+	{name: "streams: oracle and program, in segments", clock: host, script: `
+		tests internal/filter/difftest 'AStream|AConnectionOfTheSame'
+		tests internal/dataplane AStreamIsSearched`},
+	{name: "greylists, and clients that prove themselves", script: `
+		tests internal/dataplane 'WhoComesAgain|ClientOfA2SProves|ClientsSendTheNumber|AProfileInForce|RulesKnowWho'`},
 	{name: "rings: readers that come, lose and go", clock: host,
 		script: `tests internal/dataplane 'ARingIsRead|AReaderLoses|ReadersComeAndGo|TCHasNoRings'`},
 	{name: "connections that reach a trap", script: `

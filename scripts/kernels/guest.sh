@@ -22,7 +22,8 @@ www-data:x:33:33::/:/bin/sh
 _apt:x:42:65534::/:/bin/sh
 nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
 echo 'root:x:0:
-daemon:x:1:' >/etc/group
+daemon:x:1:
+nogroup:x:65534:' >/etc/group
 echo '127.0.0.1 localhost' >/etc/hosts
 ip link set lo up
 # say EVENT NAME: a line for the host, with the seconds since boot.
@@ -32,12 +33,17 @@ say linux "$(uname -r)"
 cd /levee
 for script in checks/*; do
 	name=$(sed -n "1s/^# //p" "$script")
-	if timeout "$(cat limit)" sh -eu -c '. /levee/prelude; . "$1"' sh "/levee/$script" >/tmp/said 2>&1 </dev/null; then
+	rm -f /tmp/tests
+	ended=0
+	timeout "$(cat limit)" sh -eu -c '. /levee/prelude; . "$1"' sh "/levee/$script" >/tmp/said 2>&1 </dev/null || ended=$?
+	if [ $ended = 0 ]; then
 		say pass "$name"
 		[ ! -e verbose ] || cat /tmp/said
 	else
 		say fail "$name"
 		tail -c 100000 /tmp/said
+		# Of tests that hang it is told here how far they came.
+		[ $ended != 124 ] || tail -c 10000 /tmp/tests
 	fi
 done
 say done .

@@ -202,6 +202,31 @@ func TestAServiceIsJudgedAtItsCGroup(t *testing.T) {
 	}
 }
 
+// TestAServiceKnowsTheNamesOfQueries: a program at a cgroup reads where the packet ends from what
+// the kernel has noted for it, which BPF_PROG_RUN does not do before Linux 6.18.
+func TestAServiceKnowsTheNamesOfQueries(t *testing.T) {
+	enter(t)
+	begin(t, func(dir string) {
+		put(t, options(dir, `drop udp port 8002 dns name "evil.example" as "evil"
+pass udp port 8002 dns query as "query"
+default drop
+`))
+	})
+	for _, name := range []string{"\x04evil\x07example", "\x04good\x07example"} {
+		c, err := net.Dial("udp4", "127.0.0.1:8002")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		head := "\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+		if _, err := c.Write([]byte(head + name + "\x00\x00\x01\x00\x01")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitCount(t, "evil", 1)
+	awaitCount(t, "query", 1)
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
