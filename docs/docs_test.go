@@ -59,3 +59,16 @@ func TestTheFirstPolicyOfREADMELetsAnswersIn(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesNameThePlaceOfTheProgram: units and hooks of pages are copied, and Debian has the
+// program in /usr/sbin alone.
+func TestPagesNameThePlaceOfTheProgram(t *testing.T) {
+	for _, topic := range Topics() {
+		text, _ := Page(topic)
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "/bin/levee ") && !strings.Contains(line, "install") {
+				t.Errorf("%s: %s", topic, line)
+			}
+		}
+	}
+}
