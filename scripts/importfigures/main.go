@@ -3,8 +3,9 @@
 //
 //	go run ./scripts/importfigures DIR
 //
-// DIR has files of iptables-save (.save), of `nft -j list ruleset` (.json) and of pf (.conf). Each
-// is imported for the first Ethernet or WLAN interface that it names.
+// DIR has files of iptables-save (.save), of `nft -j list ruleset` (.json) and of pf (.conf), whose
+// anchors are in NAME.conf.d. Each is imported for the first Ethernet or WLAN interface that it
+// names.
 package main
 
 import (
@@ -99,7 +100,9 @@ func count(file string) (figures, error) {
 	case ".json":
 		rep, err = nft.Import(src, io.Discard, opts)
 	case ".conf":
-		rep, err = pf.Import(src, io.Discard, opts)
+		anchors, end := anchorsOf(file)
+		defer end()
+		rep, err = pf.Import(src, io.Discard, opts, anchors...)
 	default:
 		rep, err = iptables.Import([]importer.Source{src}, io.Discard, opts)
 	}
@@ -110,6 +113,25 @@ func count(file string) (figures, error) {
 	rules, leaving := here(f), here(out)
 	return figures{sets: 1, rules: rules, carried: rules - f.LeftOut, changed: f.Changed,
 		widened: f.Widened, leaving: leaving, leave: leaving - out.LeftOut}, nil
+}
+
+// anchorsOf opens the files that a pf.conf loads into anchors.
+func anchorsOf(conf string) (in []importer.Source, end func()) {
+	files, _ := filepath.Glob(filepath.Join(conf+".d", "*"))
+	var open []*os.File
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			continue
+		}
+		open = append(open, f)
+		in = append(in, importer.Source{Name: filepath.Base(file), R: f})
+	}
+	return in, func() {
+		for _, f := range open {
+			f.Close()
+		}
+	}
 }
 
 // here returns the rules that are about the interface.

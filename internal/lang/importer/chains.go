@@ -181,9 +181,11 @@ func (fl *flattener) run() error {
 		tell()
 	}
 	fl.settle()
+	fl.takeCovered()
 	fl.settleLeft()
 	fl.settleClashes()
 	fl.readNat(fl.out.Nats)
+	fl.endWithDefault()
 	fl.tellUnused()
 	fl.count()
 	return fl.err
@@ -447,7 +449,8 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 				continue
 			}
 			m := c.And(&r.Alts[i])
-			if m.Never || slices.ContainsFunc(skip, m.Within) {
+			jumps := r.Verb == DoJump || r.Verb == DoGoto
+			if m.Never || slices.ContainsFunc(skip, m.Within) || !jumps && fl.out.isDecided(&m) {
 				continue
 			}
 			if fl.written += m.Weight(); fl.written > match.MaxWritten {
@@ -467,7 +470,7 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 				fl.out.log(r, m)
 			}
 			if r.rated {
-				fl.out.limit(r, m)
+				fl.out.limit(r, m, c)
 				if r.Verb == DoDrop { // what is below goes on
 					continue
 				}

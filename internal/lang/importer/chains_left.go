@@ -160,6 +160,78 @@ func (fl *flattener) settleLeft() {
 	}
 }
 
+// takeCovered makes comments of the statements that no packet reaches, as one before decides all
+// that they are about. It looks at so many that hostile input does not matter.
+func (fl *flattener) takeCovered() {
+	var decided []*statement
+	var covered []string // their labels
+	written := map[string]bool{}
+	defer func() { fl.tellCovered(covered, written) }()
+	left := maxLooks
+	for i := range fl.out.pending {
+		s := &fl.out.pending[i]
+		if s.action == "" {
+			continue
+		}
+		if left -= len(decided); left < 0 {
+			return
+		}
+		if slices.ContainsFunc(decided, func(d *statement) bool { return s.m.Within(d.m) }) {
+			covered = append(covered, s.label)
+			rule := strings.ReplaceAll(Clip(s.action+s.m.Text(), 800), "\n", " ")
+			if fl.out.leaves {
+				rule = "out " + rule
+			}
+			*s = statement{text: s.text + "# never reached: " + Printable(rule, 400) + "\n"}
+			continue
+		}
+		if written[s.label] = true; s.action == "pass" || s.action == "drop" {
+			decided = append(decided, s)
+		}
+	}
+}
+
+// tellCovered names the rules of which no statement is left.
+func (fl *flattener) tellCovered(covered []string, written map[string]bool) {
+	const most = 10
+	var names []string
+	for _, label := range covered {
+		if !written[label] && !slices.Contains(names, label) {
+			names = append(names, label)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	text := quantity.Plural(len(names), "rule") + " of which rules before decide all packets"
+	list := strings.Join(names[:min(most, len(names))], ", ")
+	fl.out.Report.Add(Remark{File: fl.out.names, Kind: Noticed, Text: text + ": " +
+		Printable(list, 300) + map[bool]string{true: " and more"}[len(names) > most] +
+		"; in the policy they are comments"})
+}
+
+// endWithDefault makes the policy's default of a last rule that drops all packets.
+func (fl *flattener) endWithDefault() {
+	o := fl.out
+	last := len(o.pending) - 1
+	for last >= 0 && o.pending[last].action == "" {
+		last--
+	}
+	all := match.Match{}.With(match.Ether, match.BothIP)
+	if o.leaves || !slices.Equal(o.sees, match.BothIP) || last < 0 ||
+		o.pending[last].action != "drop" || !o.pending[last].m.Equal(&all) {
+		return
+	}
+	o.pending[last] = statement{}
+	o.closed = append([]*Chain{{Base: true, Drop: true, Family: all}}, o.closed...)
+	o.dhcp = dhcpOpen
+	for i := range o.pending[:last] {
+		if s := &o.pending[i]; s.action != "" {
+			o.dhcp.meet(s.action, &s.m)
+		}
+	}
+}
+
 // mayWiden tells whether a policy without rule n of the chain may pass what the source drops.
 func (fl *flattener) mayWiden(r *ChainRule, ch *Chain, n int) bool {
 	if slices.ContainsFunc(r.Filled,

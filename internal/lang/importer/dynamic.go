@@ -74,10 +74,26 @@ func Beside(what, set, also string) Filled {
 // BesideComment says how the file of such a set is made: by a command, where a shell takes the
 // name as it is.
 func BesideComment(set, name, command string) []string {
-	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 	out := []string{"Not in the input: its addresses are in " + set + ".txt, one a line."}
 	if strings.Trim(name, plain) == "" {
 		out = append(out, "  "+command+" > "+set+".txt")
+	}
+	return out
+}
+
+// plain are the characters that a shell takes as they are.
+const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+// ElsewhereComment says how the file of a set is made that has what the machine takes for its own
+// and is no address of the interface.
+func ElsewhereComment(set, dev string) []string {
+	out := []string{"What this machine delivers and is no address of " + Printable(dev, 40) +
+		", such as those of its other", "interfaces. They are in " + set + ".txt, one a line."}
+	if strings.Trim(dev, plain) == "" {
+		out = append(out, "  { echo any 255.255.255.255; ip route show table local; "+
+			"ip -6 route show table local; } |",
+			`    awk '$1 == "local" && $4 == "`+dev+`" { own[$2] } $1 != "multicast" { all[$2] }`,
+			"      END { for (a in all) if (!(a in own)) print a }' > "+set+".txt")
 	}
 	return out
 }

@@ -15,8 +15,7 @@ func TestWhatIsAboveALimitGoesOn(t *testing.T) {
 	const ssh = "-p tcp -m tcp --dport 22 -j ssh"
 	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", ":ssh - [0:0]", ssh,
 		"-A ssh -m limit --limit 10/min -j ACCEPT", "-A ssh -j DROP"))
-	want := "limit ipv4 tcp port 22 rate 10/m burst 5\npass ipv4 tcp port 22\n" +
-		"drop ipv4 tcp port 22\n"
+	want := "limit ipv4 tcp port 22 rate 10/m burst 5\npass ipv4 tcp port 22\ndefault"
 	if !strings.HasPrefix(rulesOf(text), want) {
 		t.Errorf("%s", text)
 	}

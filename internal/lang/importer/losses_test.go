@@ -60,7 +60,15 @@ func TestNoConditionIsLost(t *testing.T) {
 		{`-p udp -m u32 --u32 "0 >> 22 & 0x3C @ 12 >> 24 & 0xFF = 0x54 && 0>>22&0x3c@16&0xffff=7" ` +
 			`-j DROP`, "drop ipv4 udp payload at 4 54000000/ff000000 payload at 8 00000007/0000ffff"},
 		{`-p udp -m u32 --u32 "0&0xFFFF=0x54" -j DROP`,
-			`# left out: -A INPUT -p udp -m u32 --u32 "0&0xFFFF=0x54" -j DROP`},
+			"drop ipv4 udp len 84"},
+		{`-m u32 --u32 "5 & 0xFF = 0:3 && 6&0xFF=1,17" -j DROP`,
+			"drop ipv4 proto { icmp, udp } ttl 0-3"},
+		{`-p udp -m u32 --u32 "0x1c&0xff00ff=0x200020" -j DROP`,
+			"drop ipv4 udp payload at 0 00200020/00ff00ff"},
+		{`-m u32 --u32 "0x1c&0xff0=0xfedfffff" -j DROP`, ""},
+		{`-p udp -m u32 --u32 "6&0xff=0x0,0x2:0x5,0x7:0x10,0x12:0xff" -j DROP`, ""},
+		{`-p udp -m u32 --u32 "0x1a&0xffffffff=0xfeff" -j DROP`,
+			`# left out: -A INPUT -p udp -m u32 --u32 "0x1a&0xffffffff=0xfeff" -j DROP`},
 		{`-p udp -m u32 --u32 "0>>22&0x3C@8=0x1:0x5" -j DROP`,
 			`# left out: -A INPUT -p udp -m u32 --u32 "0>>22&0x3C@8=0x1:0x5" -j DROP`},
 		{`-p udp -m u32 ! --u32 "0>>22&0x3C@8=0x1" -j DROP`,
@@ -196,7 +204,7 @@ func TestVLANInterfaces(t *testing.T) {
 		{match("==", iif, `{"set": ["eth0.100", "eth0.7", "eth1"]}`),
 			"interface eth0\ndrop vlan { 7, 100 } from any\ndefault pass"},
 		{match("==", iif, `{"set": ["eth0.100", "eth0"]}`),
-			"interface eth0\ndrop from any\ndefault pass"},
+			"interface eth0\ndefault drop"},
 	} {
 		var out bytes.Buffer
 		if _, err := nft.Import(importer.Source{Name: "a",

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -177,14 +176,9 @@ func (o *Output) write(w io.Writer) error {
 // ending returns what happens to packets that no rule decided: one default where the chains agree
 // and see all IP packets, else closing rules for those they see.
 func (o *Output) ending() string {
-	var all match.Spans
 	any, drops := false, 0
 	for _, c := range o.closed {
-		if e := c.Family.Fields[match.Ether]; e == nil {
-			any = true
-		} else {
-			all = match.JoinSpans(append(slices.Clone(all), e...))
-		}
+		any = any || c.Family.Fields[match.Ether] == nil
 		if c.Drop {
 			drops++
 		}
@@ -210,13 +204,17 @@ func (o *Output) ending() string {
 			"off` keeps it so, and a frame that levee cannot read is dropped as malformed",
 			"take that line out unless the rules pass ARP and neighbour discovery")
 		return "essential off\ndefault drop\n"
-	case slices.Equal(all, match.BothIP) && drops == len(o.closed):
+	case o.dropsIP():
 		about("`default drop` drops frames that are neither IP nor ARP too; ARP, neighbour "+
 			"discovery, path-MTU errors and the answers of DHCP pass just before it",
 			"`levee status --json` counts them; `essential off` takes them away")
 		return "default drop\n"
 	}
-	for _, c := range o.closed {
+	closing := o.closed
+	for n := len(closing); !closing[n-1].Drop; n-- { // the default does the same
+		closing = closing[:n-1]
+	}
+	for _, c := range closing {
 		action := "pass"
 		if c.Drop {
 			action = "drop"
@@ -224,7 +222,20 @@ func (o *Output) ending() string {
 		m := c.Family
 		o.rule(action, &m, c.Name+" policy", true)
 	}
-	return o.restComment(len(o.closed) > 0) + "default pass\n"
+	return o.restComment(len(closing) == len(o.closed)) + "default pass\n"
+}
+
+// dropsIP tells whether the policies of the chains drop all IP packets, and no chain sees others.
+func (o *Output) dropsIP() bool {
+	left := match.BothIP
+	for _, c := range o.closed {
+		e := c.Family.Fields[match.Ether]
+		if e == nil || len(left.And(e)) > 0 && !c.Drop {
+			return false
+		}
+		left = left.And(e.Not(0xffff))
+	}
+	return len(left) == 0
 }
 
 // restComment says which packets are left for a default that passes; closed tells that it stands

@@ -34,7 +34,7 @@ func fromPF(t *testing.T, in string, opts importer.Rulesets) (string, importer.I
 func TestPF(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"the last match decides", "block all\npass in proto udp\nblock in proto udp to port 53\n",
-			"drop udp port 53\npass udp\ndrop from any"},
+			"drop udp port 53\npass udp\ndefault drop"},
 		{"quick rules come first", "block quick inet6\npass in all no state\nblock in quick from " +
 			"10/8\nblock out quick all\n", "drop ipv6\ndrop from 10.0.0.0/8\npass from any\n" +
 			"out drop ipv6\nout drop from any"},
@@ -67,7 +67,8 @@ func TestPF(t *testing.T) {
 				"53 no state\n}\n", "pass ipv4 udp port 53\ndrop ipv4 udp"},
 		{"what only pf knows",
 			"block in from urpf-failed\nblock in from { em0:network 192.0.2.1 }\n",
-			"drop from 192.0.2.1\ndrop not reverse-path strict"},
+			"set em0-network = dynamic(max 4096, from file(\"em0-network.txt\"))\n" +
+				"drop from em0-network\ndrop from 192.0.2.1\ndrop not reverse-path strict"},
 		{"a lookup of the system", "block in proto tcp from any os \"Windows\" to port 22\n",
 			`# left out: block in proto tcp from any os Windows to port 22`},
 		{"codes by name", "block in inet proto icmp icmp-type { unreach code net-unk " +
@@ -76,8 +77,8 @@ func TestPF(t *testing.T) {
 			"drop icmp6 type 1/0\ndrop icmp type { 3/6, 3/8, 12/1 }"},
 		{"antispoof of the loopback", "block in\nantispoof quick for lo\n" +
 			"antispoof quick for { lo0 em0 } inet\n",
-			"drop from { 127.0.0.0/8, ::1 }\ndrop from 127.0.0.0/8\ndrop ipv4 from self\n" +
-				"drop from any"},
+			"drop from { 127.0.0.0/8, ::1 }\ndrop ipv4 from self\n" +
+				"default drop"},
 		{"a list that is given up", "block in proto tcp to port { nosuch, ssh } flags S/S\n" +
 			"block in proto udp\n", "drop udp\n# left out: block in proto tcp to port " +
 			"{ nosuch , ssh } flags S/S"},

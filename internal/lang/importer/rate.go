@@ -19,6 +19,10 @@ type Rate struct {
 	More     []Reason // why more may pass than the source lets through
 	Syns     bool     // the rate counts SYNs only, whatever the rule matches
 	Ends     bool     // what is above it is dropped, also where the rule passes
+	// Counts are the packets that use it up, nil if that is not known; behind: the rule is about
+	// fewer.
+	Counts []match.Match
+	behind bool
 }
 
 // seconds is how long the units are that rates are counted in.
@@ -137,12 +141,27 @@ func (r *ChainRule) joinBegun() {
 }
 
 // StandsEarly says that conditions stand behind a limit.
-func (l *Rate) StandsEarly() {
-	const text = "the limit stands before other conditions of the rule, so that packets which " +
-		"these are not for use it up too; a limit of a policy is for the packets of its rule"
-	if n := len(l.More); n == 0 || l.More[n-1].What != text {
-		l.More = append(l.More, Reason{text, ""})
+func (l *Rate) StandsEarly() { l.behind = true }
+
+// behindText is what is said of a limit that counts more packets than its rule is about.
+const behindText = "the limit stands before other conditions of the rule, so that packets which " +
+	"these are not for use it up too; a limit of a policy is for the packets of its rule"
+
+// countAll has a limit count all packets that use up the one of the source. That is the same where
+// those that the rule does not pass are dropped behind it. Else more may pass.
+func (fl *flattener) countAll(r *ChainRule, i int) {
+	s := &fl.out.pending[i]
+	if m := s.counts; m != nil && r.Verb == DoAccept && fl.droppedBehind(i+2, m) {
+		if text := r.Rate.text(m); text != "" {
+			s.m, s.rate = *m, text
+			return
+		}
 	}
+	fl.out.Report.pass(&s.m)
+	r.Widen(behindText, "", nil)
+	m := r.Remarks[len(r.Remarks)-1]
+	fl.out.Report.Add(m)
+	s.text = fl.out.textBeside(m)
 }
 
 // WindowRate returns n packets in so many seconds, all of which may come at once.
@@ -180,7 +199,7 @@ func dropsNext(ch *Chain, n int, m *match.Match) bool {
 }
 
 // limit writes a limit for the packets of m, if there is one; see settle.
-func (o *Output) limit(r *ChainRule, m match.Match) {
+func (o *Output) limit(r *ChainRule, m, c match.Match) {
 	if r.Rate.Syns {
 		if m = m.And(&match.TcpSyn); m.Never {
 			return
@@ -188,8 +207,13 @@ func (o *Output) limit(r *ChainRule, m match.Match) {
 	}
 	at := o.plain(m)
 	o.keeps = o.keeps || at.Fields[match.Known] != nil
-	o.pending = append(o.pending, statement{action: "limit", m: at, label: r.Label, named: true,
-		rate: r.Rate.text(&at), of: r})
+	s := statement{action: "limit", m: at, label: r.Label, named: true, rate: r.Rate.text(&at),
+		of: r}
+	if n := r.Rate.Counts; r.Rate.behind && len(n) == 1 && c.Compatible(&n[0]) {
+		all := o.plain(c.And(&n[0]))
+		s.counts = &all
+	}
+	o.pending = append(o.pending, s)
 }
 
 // settle looks whether the limits that were written mean what the source does: each rule has one
@@ -207,17 +231,56 @@ func (fl *flattener) settle() {
 	}
 	left := maxLimits - fl.out.limits
 	for _, r := range order {
-		at := places[r]
+		at := fl.hoist(r, places[r])
 		m := fl.out.pending[at[0]].m
 		if len(at) == 1 && left > 0 && fl.out.pending[at[0]].rate != "" &&
 			(r.Verb != DoAccept || r.Rate.Ends || fl.droppedBehind(at[0]+2, &m) ||
 				fl.unknownOnly(r, at[0])) {
+			if r.Rate.behind {
+				fl.countAll(r, at[0])
+			}
 			left--
 			fl.out.limits++
 			continue
 		}
 		fl.takeBack(r, at)
 	}
+}
+
+// hoist makes one limit of those of a rule that drops, at the first of its places: it has one
+// budget in all of them. One match has to say which packets come to them, and none is decided in
+// between.
+func (fl *flattener) hoist(r *ChainRule, at []int) []int {
+	all := fl.out.pending[at[0]].m
+	first := all
+	for _, j := range at[1:] {
+		m, ok := fl.out.pending[j].m, r.Verb != DoAccept
+		for i := at[0] + 1; ok && i < j; i++ {
+			s := &fl.out.pending[i]
+			if fl.looks++; fl.looks > maxLooks {
+				return at
+			}
+			if s.action == "" || s.action == "count" || s.action == "log" || s.of == r {
+				continue
+			}
+			both := m.And(&s.m)
+			ok = m.Compatible(&s.m) && (both.Never || s.of == nil && both.Within(first))
+		}
+		if ok {
+			all, ok = all.Or(&m)
+		}
+		if !ok {
+			return at
+		}
+	}
+	if text := r.Rate.text(&all); len(at) > 1 && text != "" {
+		fl.out.pending[at[0]].m, fl.out.pending[at[0]].rate = all, text
+		for _, j := range at[1:] {
+			fl.out.pending[j] = statement{}
+		}
+		return at[:1]
+	}
+	return at
 }
 
 // unknownOnly makes a limit and the pass behind it about packets of no known connection, where
@@ -370,16 +433,12 @@ func (fl *flattener) takeBack(r *ChainRule, at []int) {
 			"policy of the chain, and passed where these pass", l.Instead)
 		m.Widens, r.widens, fl.gone[r] = true, true, true
 		fl.out.Report.Add(m)
-		fl.out.pending[at[0]].text = "# left out: " + Printable(r.Text, 400) + "\n"
+		fl.out.pending[at[0]].text = "# left out: " + Printable(r.Text, 400) + "\n" +
+			fl.out.textBeside(m)
 		return
 	}
 	r.Widen(l.What+withoutLimit, l.Instead, nil)
 	m := r.Remarks[len(r.Remarks)-1]
 	fl.out.Report.Add(m)
-	n := len(fl.out.pending)
-	fl.out.beside(m)
-	for _, s := range slices.Clone(fl.out.pending[n:]) { // it belongs above the rule
-		fl.out.pending[at[0]].text += s.text
-	}
-	fl.out.pending = fl.out.pending[:n]
+	fl.out.pending[at[0]].text = fl.out.textBeside(m)
 }

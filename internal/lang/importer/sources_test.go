@@ -120,6 +120,9 @@ var (
 	limits     = regexp.MustCompile(`(?m)^limit (.*) rate .* as (".*")$`)
 )
 
+// asked are terms about a named set.
+var asked = regexp.MustCompile(` (not )?(from|to|port|from port) [a-zA-Z][\w-]*[-\w]`)
+
 // excused is a policy that passes the packets of which an import says that they may pass though
 // the source drops them.
 func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
@@ -133,6 +136,15 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	// the kernel fills sets that begin empty while packets come
 	filled := regexp.MustCompile(`(?m)^set (\S+) = dynamic\(max`).FindAllStringSubmatch(sets, -1)
 	for i, m := range rep.Passes {
+		m = asked.ReplaceAllStringFunc(m, func(term string) string {
+			words := strings.Fields(term)
+			last := words[len(words)-1]
+			if strings.Contains("any self port suffix", last) ||
+				strings.Contains(sets, "set "+last+" = ") {
+				return term
+			}
+			return "" // the set of a rule that is not in the policy
+		})
 		for _, set := range filled {
 			for _, term := range [...]string{" from ", " to "} {
 				m = strings.ReplaceAll(m+" ", term+set[1]+" ", " ")
@@ -169,6 +181,9 @@ func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imp
 		frames[i] = k.packet(rnd, i)
 	}
 	got := k.verdicts(frames)
+	if len(got) < len(frames)/2 { // what is dropped before INPUT comes there without the rules
+		k.withoutRules(frames, got)
+	}
 	judge, excuse, slots := oracle.New(p), oracle.New(excused(k.t, text, rep)), p.Slots()
 	dropped, wide, narrow := 0, 0, 0
 	for i, ok := range got {
@@ -200,6 +215,59 @@ func (k *kernelSide) compareOneWay(rnd *rand.Rand, text string, rep importer.Imp
 	}
 }
 
+// withoutRules adds to the verdicts those frames which come to INPUT where no rule drops them
+// before: the kernel drops them.
+func (k *kernelSide) withoutRules(frames [][]byte, got map[int]bool) {
+	k.t.Helper()
+	for _, restore := range []string{"iptables-restore", "ip6tables-restore"} {
+		k.run(noRules, restore)
+	}
+	k.run("flush ruleset\n"+observer, "nft", "-f", "-")
+	if err := k.inner.Forget(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.round = 0
+	for i := range k.verdicts(renumbered(frames)) {
+		if _, came := got[i]; !came {
+			got[i] = false
+		}
+	}
+}
+
+// renumbered returns frames with the numbers of the first round.
+func renumbered(frames [][]byte) (out [][]byte) {
+	for i, f := range frames {
+		f = slices.Clone(f)
+		number(f, f[14]>>4 == 6, uint16(i+1))
+		out = append(out, f)
+	}
+	return out
+}
+
+// noRules are the tables of iptables without a rule.
+const noRules = "*filter\n:INPUT ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n*nat\nCOMMIT\n*raw\nCOMMIT\n"
+
+// matchSet is a condition on a set of ipset.
+var matchSet = regexp.MustCompile(`--match-set (\S+) (\S+)`)
+
+// lackingSets are commands that make the sets that rules ask for and the input lacks. They are
+// empty, as those of the policy are here.
+func lackingSets(rules []string, has []string, six bool) (out []string) {
+	for _, m := range matchSet.FindAllStringSubmatch(strings.Join(rules, ""), -1) {
+		if slices.ContainsFunc(slices.Concat(has, out), func(line string) bool {
+			return strings.HasPrefix(line, "create "+m[1]+" ")
+		}) {
+			continue
+		}
+		kind := "hash:ip" + strings.Repeat(",port", strings.Count(m[2], ","))
+		if six {
+			kind += " family inet6"
+		}
+		out = append(out, "create "+m[1]+" "+kind+"\n")
+	}
+	return out
+}
+
 // trackedOtherwise tells whether conntrack may take a frame for one of a connection where levee
 // does not, as the documentation says: TCP that goes on with what was begun elsewhere, and requests
 // of ICMP that came before.
@@ -227,7 +295,6 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 	const seed = 20261123
 	t.Logf("seed %d", seed)
 	k := newKernelSide(t)
-	const clear = "*filter\n:INPUT ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n*nat\nCOMMIT\n*raw\nCOMMIT\n"
 	for _, file := range sourceFiles(t, ".save", ".json") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			k.t = t
@@ -244,7 +311,12 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 			k.near = namedIn(string(raw))
 			if filepath.Ext(file) == ".json" {
 				k.run("flush ruleset\n"+observer, "nft", "-f", "-")
-				k.run(string(raw), "nft", "-j", "-f", "-")
+				// no version of nft reads all that it prints
+				if rules, err := os.ReadFile(strings.TrimSuffix(file, "json") + "nft"); err == nil {
+					k.run(string(rules), "nft", "-f", "-")
+				} else {
+					k.run(string(raw), "nft", "-j", "-f", "-")
+				}
 			} else {
 				k.run("flush ruleset\n"+observer, "nft", "-f", "-")
 				var sets, rules []string
@@ -255,20 +327,24 @@ func TestNothingPassesThatTheSourceDrops(t *testing.T) {
 						rules = append(rules, line)
 					}
 				}
-				k.run(strings.Join(sets, ""), "ipset", "restore")
 				restore := "iptables-restore"
-				if slices.ContainsFunc(rules[:1],
-					func(s string) bool { return strings.Contains(s, "ip6tables") }) {
+				six := bytes.Contains(text, []byte("says nothing about IPv4"))
+				if six {
 					restore = "ip6tables-restore"
 				}
+				sets = append(sets, lackingSets(rules, sets, six)...)
+				k.run(strings.Join(sets, ""), "ipset", "restore")
 				k.run(strings.Join(rules, ""), restore)
 				defer func() {
-					k.run(clear, restore)
+					k.run(noRules, restore)
 					k.run("", "ipset", "destroy")
 				}()
 			}
 			k.compareOneWay(rand.New(rand.NewPCG(seed, 0)), string(text), rep)
 			if rep.Leaving.Same+rep.Leaving.Changed > 0 {
+				if err := k.inner.Forget(); err != nil { // what was let in, and is answered
+					t.Fatal(err)
+				}
 				k.routed()
 				k.run("delete table inet observer\n"+leaving, "nft", "-f", "-")
 				k.compareOut(rand.New(rand.NewPCG(seed, 1)), text, rep, string(raw))

@@ -179,6 +179,17 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 			}
 		}()
 	}
+	if l := r.Rate; l != nil && !r.StateLast && len(l.Counts) > 0 {
+		var err error
+		alts, all := newStateSet(states).packets(r.Verb)
+		if stateless {
+			l.Counts = nil
+		} else if !all {
+			if l.Counts, err = Narrow(l.Counts, alts, written); err != nil {
+				l.Counts = nil
+			}
+		}
+	}
 	if !stateless {
 		r.carryKnown(restrict)
 		return

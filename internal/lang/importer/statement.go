@@ -16,10 +16,11 @@ type statement struct {
 	action string // "" for a comment
 	m      match.Match
 	label  string
-	named  bool       // the label is the source's own
-	text   string     // of a comment
-	rate   string     // of a limit
-	of     *ChainRule // that the limit is made of
+	named  bool         // the label is the source's own
+	text   string       // of a comment, or of one above a limit
+	rate   string       // of a limit
+	of     *ChainRule   // that the limit is made of
+	counts *match.Match // what the limit of the source counts, if that is more
 }
 
 // minRun is how many rules in a row, which differ in an address only, become a rule about a set.
@@ -103,6 +104,12 @@ func (o *Output) plain(m match.Match) match.Match {
 	return m
 }
 
+// isDecided tells whether an earlier rule decides all packets of m, which are of connections.
+func (o *Output) isDecided(m *match.Match) bool {
+	k := m.Fields[match.Known]
+	return k != nil && k[0].Lo == 1 && slices.ContainsFunc(o.decided, m.Within)
+}
+
 // near writes a rule as a comment.
 func (o *Output) near(text string) {
 	o.addComment(match.NearPrefix + Printable(strings.ReplaceAll(Clip(text, 800), "\n", " "),
@@ -137,6 +144,17 @@ func (o *Output) beside(r Remark) {
 	o.addComment(b.String())
 }
 
+// textBeside returns the comment that beside would write.
+func (o *Output) textBeside(r Remark) (text string) {
+	n := len(o.pending)
+	o.beside(r)
+	for _, s := range o.pending[n:] {
+		text += s.text
+	}
+	o.pending = o.pending[:n]
+	return text
+}
+
 // writeComment writes text in lines of at most 100 columns.
 func writeComment(w io.Writer, prefix, text string) {
 	const most = 100
@@ -166,6 +184,7 @@ func (o *Output) flush() {
 		}
 		n := o.run(i)
 		if n < minRun {
+			o.body.WriteString(s.text)
 			o.write1(s.action, &s.m, s.rate, s.label)
 			i++
 			continue

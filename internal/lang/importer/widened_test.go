@@ -65,8 +65,43 @@ func TestRulesThatWidened(t *testing.T) {
 				"default pass", 0},
 		{"a limit before a state that some have", save("DROP", "-p tcp --dport 22 -m limit "+
 			"--limit 10/sec -m state --state NEW -j ACCEPT"),
-			"limit ipv4 tcp syn port 22 rate 10/s burst 5\n" +
-				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 1},
+			"limit ipv4 tcp port 22 rate 10/s burst 5\n" +
+				"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 0},
+		{"and where the others pass behind", save("DROP", "-p tcp --dport 22 -m limit "+
+			"--limit 10/sec -m state --state NEW -j ACCEPT",
+			"-p tcp --dport 22 -m state --state ESTABLISHED -j ACCEPT"), "fragments track\n" +
+			"limit ipv4 tcp syn port 22 rate 10/s burst 5\npass ipv4 tcp syn port 22\n" +
+			"pass ipv4 tcp port 22 established\ndrop ipv4\ndefault pass", 1},
+		{"a limit before a length", save("DROP", "-p udp --dport 53 -m state --state NEW "+
+			"-m hashlimit --hashlimit-upto 1/sec --hashlimit-burst 3 --hashlimit-mode "+
+			"srcip,dstport --hashlimit-name a -m length --length 28:150 -j ACCEPT"),
+			"fragments track\n" +
+				"limit ipv4 udp port 53 not established rate 1/s burst 3 by source\n" +
+				"pass ipv4 udp port 53 len 28-150 not established\ndrop ipv4\ndefault pass", 0},
+		{"a limit of new packets and of known ones, which have passed", save("DROP",
+			"-m state --state ESTABLISHED,RELATED -j ACCEPT", "-p tcp --dport 22 -m state "+
+				"--state NEW,ESTABLISHED -m hashlimit --hashlimit-upto 1/sec --hashlimit-burst 20 "+
+				"--hashlimit-mode srcip --hashlimit-name b -j ACCEPT"), "fragments track\n" +
+			"pass ipv4 established\nlimit ipv4 tcp syn port 22 rate 1/s burst 20 by source\n" +
+			"pass ipv4 tcp syn port 22\ndrop ipv4\ndefault pass", 0},
+		{"a limit in two places", save("ACCEPT", ":R -", "-p udp --dport 53 -j R",
+			"-p udp --dport 123 -j R", "-A R -m hashlimit --hashlimit-above 9/sec "+
+				"--hashlimit-burst 9 --hashlimit-mode srcip --hashlimit-name c -j DROP",
+			"-A R -j ACCEPT"), "limit ipv4 udp port { 53, 123 } rate 9/s burst 9 by source\n" +
+			"pass ipv4 udp port 53\npass ipv4 udp port 123\ndefault pass", 0},
+		{"and with a drop in between", save("ACCEPT", ":R -", "-p udp --dport 53 -j R",
+			"-s 192.0.2.1 -j DROP", "-p udp --dport 123 -j R", "-A R -m hashlimit "+
+				"--hashlimit-above 9/sec --hashlimit-burst 9 --hashlimit-mode srcip "+
+				"--hashlimit-name d -j DROP", "-A R -j ACCEPT"), "# left out: -A R -m hashlimit " +
+			"--hashlimit-above 9/sec --hashlimit-burst 9 --hashlimit-mode srcip " +
+			"--hashlimit-name d -j DROP\npass ipv4 udp port 53\ndrop from 192.0.2.1\n" +
+			"pass ipv4 udp port 123\n" +
+			"default pass", 1},
+		{"what is decrypted comes by another way", save("ACCEPT", "-p udp --dport 1701 -m policy "+
+			"--dir in --pol none -j DROP"), "drop ipv4 udp port 1701\ndefault pass", 0},
+		{"other conditions on IPsec", save("ACCEPT", "-p udp --dport 1701 -m policy --dir in "+
+			"--pol none --strict -j DROP"), "# left out: -A INPUT -p udp --dport 1701 -m policy " +
+			"--dir in --pol none --strict -j DROP\ndefault pass", 1},
 		{"a limit of connections that are known", save("DROP", "-m state --state "+
 			"RELATED,ESTABLISHED -m limit --limit 50/sec --limit-burst 50 -j ACCEPT",
 			"-p tcp --dport 22 -m state --state NEW -j ACCEPT"),
@@ -81,8 +116,7 @@ func TestRulesThatWidened(t *testing.T) {
 			"pass not icmp type { 3, 8, 11-13, 15, 17 } established\ndrop ipv4\ndefault pass", 0},
 		{"and one behind which some of that passes", save("DROP", "-p udp --dport 53:54 -m limit "+
 			"--limit 1/sec -j ACCEPT", "-p udp --dport 53 -m state --state ESTABLISHED -j ACCEPT"),
-			"fragments track\npass ipv4 udp port 53-54\n" +
-				"pass ipv4 udp port 53 established\ndrop ipv4\ndefault pass", 1},
+			"fragments track\npass ipv4 udp port 53-54\ndrop ipv4\ndefault pass", 1},
 		{"a limit above which all passes too", save("ACCEPT",
 			"-p icmp -m limit --limit 1/sec -j ACCEPT"), "pass ipv4 icmp\ndefault pass", 0},
 		{"a limit above which some is dropped", save("ACCEPT",
@@ -257,12 +291,31 @@ func TestPFRulesThatWidened(t *testing.T) {
 		widened        int
 	}{
 		{"the interface's addresses were any", "block in\npass in proto tcp to (em0) port 22\n",
-			"pass tcp flags syn/syn,ack to self port 22\ndrop from any", 0},
+			"pass tcp flags syn/syn,ack to self port 22\ndefault drop", 0},
 		{"and those of all interfaces, of which one is", "block in\npass in on em1\n" +
 			"pass in proto tcp to (em0) port 22\n",
-			"pass tcp flags syn/syn,ack to self port 22\ndrop from any", 1},
+			"set elsewhere = dynamic(max 4096, from file(\"elsewhere.txt\"))\n" +
+				"pass tcp flags syn/syn,ack to self not to elsewhere port 22\ndefault drop", 0},
+		{"of another interface", "block in\npass in proto tcp to em1 port 22\npass in on em1\n",
+			"set em1 = dynamic(max 4096, from file(\"em1.txt\"))\n" +
+				"pass tcp flags syn/syn,ack to em1 port 22\ndefault drop", 0},
+		{"and what is for none of them", "antispoof for { lo em1 }\nblock in quick to !(em0)\n",
+			"set elsewhere = dynamic(max 4096, from file(\"elsewhere.txt\"))\ndrop not to self\n" +
+				"drop to elsewhere\ndrop from { 127.0.0.0/8, ::1 }\ndrop from self\n" +
+				"drop not reverse-path strict reverse-path loose", 0},
+		{"the loopback interface's", "pass in on em1\nblock in to { lo0 192.0.2.1 }\n",
+			"drop to 192.0.2.1", 0},
+		{"and nothing else", "block in to lo0\nblock in to !lo0 port 25\n", "drop port 25", 0},
+		{"networks of an interface", "block in from em0:network\n" +
+			"block in quick from !(em1:network)\n",
+			"set em0-network = dynamic(max 4096, from file(\"em0-network.txt\"))\n" +
+				"set em1-network = dynamic(max 4096, from file(\"em1-network.txt\"))\n" +
+				"drop not from em1-network\ndrop from em0-network", 0},
+		{"a rule about another interface", "block in\npass in on em1 to (em0)\n",
+			"default drop", 0},
+
 		{"where self is meant", "block in\npass in on em1\npass in proto udp to self port 53\n",
-			"pass udp to self port 53\ndrop from any", 0},
+			"pass udp to self port 53\ndefault drop", 0},
 		{"what is not for the machine", "block in quick on em0 to !(em0)\n", "drop not to self", 0},
 		{"its own addresses as sources", "block in quick from self\n", "drop from self", 0},
 		{"antispoof of the policy's interface", "antispoof quick for { lo0 egress } inet\n",
@@ -273,9 +326,11 @@ func TestPFRulesThatWidened(t *testing.T) {
 			"antispoof quick for em1\n", "pass udp\ndrop from self", 1},
 		{"tables that pfctl -sr does not print", "block drop in quick from <bogons> to any\n",
 			"set bogons = dynamic(max 200000, from file(\"bogons.txt\"))\ndrop from bogons", 0},
-		{"an anchor that is empty", "anchor \"ftp-proxy/*\"\nblock in\n", "drop from any", 0},
+		{"an anchor that is empty", "anchor \"ftp-proxy/*\"\nblock in\n", "default drop", 0},
 		{"one that is loaded", "anchor \"x\"\nload anchor \"x\" from \"/etc/x\"\n",
 			"# left out: anchor x", 1},
+		{"one beside it is not", "anchor \"y/*\"\nanchor \"x/*\"\nload anchor x from \"/etc/x\"\n",
+			"# left out: anchor x/*", 1},
 		{"sources that Linux drops", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in from <m>\n",
 			"set m = { 127.0.0.0/8 }\ndrop from m", 0},
 		{"and destinations, which it does not", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in to " +

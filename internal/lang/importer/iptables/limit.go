@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer"
+	"levee/internal/lang/importer/match"
 )
 
 const recentWhy = "-m recent asks for addresses seen lately"
@@ -18,9 +19,10 @@ const recentWhy = "-m recent asks for addresses seen lately"
 type ipLimit struct {
 	rate, burst string
 	by          []string
-	masks       []string // src24
-	odd         bool     // a policy does not say the rest
-	early       bool     // other conditions stand behind it
+	masks       []string      // src24
+	odd         bool          // a policy does not say the rest
+	early       bool          // other conditions stand behind it
+	counts      []match.Match // that come to it
 }
 
 // finishLimit makes a limit of a policy of what the options said, where there is one.
@@ -33,7 +35,7 @@ func (p *ipRule) finishLimit() {
 		return
 	}
 	r.By = p.by
-	if p.early {
+	if r.Counts = p.counts; p.early {
 		r.StandsEarly()
 	}
 	for _, m := range p.masks {
@@ -63,7 +65,7 @@ func (p *ipRule) limits(o string) (bool, error) {
 		v := p.value()
 		switch o {
 		case "--limit":
-			p.rate = v
+			p.rate, p.counts = v, p.Rule.Alts
 		case "--limit-burst":
 			p.burst = v
 		}
@@ -83,7 +85,7 @@ func (p *ipRule) limits(o string) (bool, error) {
 		if p.module == "connlimit" {
 			p.Limited(l, "-m connlimit counts connections that are open", importer.CountHint)
 		} else {
-			p.rate = v
+			p.rate, p.counts = v, p.Rule.Alts
 			p.Limited(l, what, importer.LimitHint)
 		}
 		return true, nil

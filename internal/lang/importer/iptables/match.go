@@ -440,7 +440,6 @@ var modules = map[string]importer.Reason{
 	"statistic": {What: "matches at random", Instead: ""},
 	"geoip": {What: "asks for a country",
 		Instead: "use a set of its networks: mmdb(\"PATH\", country DE)"},
-	"policy":   {What: "asks for IPsec", Instead: ""},
 	"socket":   {What: "asks for a local socket", Instead: ""},
 	"physdev":  {What: "asks for a port of a bridge", Instead: "put levee onto that port"},
 	"helper":   {What: "asks for a helper of connection tracking", Instead: ""},
@@ -477,6 +476,10 @@ func (p *ipRule) useModule() error {
 		p.path.used = true
 		return nil
 	}
+	if p.module == "policy" {
+		p.ipsec.used = true
+		return nil
+	}
 	if p.module == "owner" || p.module == "cgroup" || p.module == "u32" {
 		return nil
 	}
@@ -498,7 +501,7 @@ func (p *ipRule) other(o string) error {
 	if !strings.HasPrefix(o, "-") {
 		return fmt.Errorf("%s stands where an option is expected", match.Quote(o))
 	}
-	if p.module == "rpfilter" && p.path.option(o) {
+	if p.module == "rpfilter" && p.path.option(o) || p.module == "policy" && p.secured(o) {
 		return nil
 	}
 	if !p.badAll {

@@ -26,6 +26,7 @@ type ipRule struct {
 	texts  []ipString // of -m string
 	words  []ipWords  // of -m u32
 	path   rpfilter
+	ipsec  ipsec
 	// an option of -m owner is negated
 	negated bool
 	ipLimit
@@ -98,12 +99,18 @@ func (p *ipRule) option() error {
 				p.Rule.StateLast = true
 			} else if p.rate != "" && (0 < i && i < 5 || i == 6) {
 				p.early = true
+			} else if i == 0 && !noCondition[o] { // iptables looks at these first
+				p.counts = nil
 			}
 			return err
 		}
 	}
 	return p.other(o)
 }
+
+// noCondition are the options that every rule may have and that ask for nothing.
+var noCondition = map[string]bool{"-m": true, "--match": true, "-j": true, "--jump": true,
+	"-g": true, "--goto": true, "-c": true, "--set-counters": true, "--comment": true}
 
 // basic reads the options that every rule may have.
 func (p *ipRule) basic(o string) (bool, error) {
@@ -287,6 +294,7 @@ func (p *ipRule) finish() error {
 	p.finishTexts()
 	p.finishWords()
 	p.finishPath()
+	p.finishIPsec()
 	p.finishRecent()
 	p.finishLimit()
 	switch p.target {

@@ -293,7 +293,7 @@ func (m *Match) Within(o Match) bool {
 		return false
 	}
 	both := m.And(&o)
-	return both.Equal(m)
+	return both.Never == m.Never && both.Equal(m)
 }
 
 // ButNot returns what m holds for and o, which asks for more than m, does not. It is one match
@@ -351,6 +351,31 @@ func (m Match) ButNot(o *Match) (Match, bool) {
 	}
 	m = m.Settle()
 	return m, m.Terms() <= MaxTerms/2
+}
+
+// Or returns the packets of both, if one match says so: where one holds for all packets of the
+// other, or where they differ in the values of one field.
+func (m Match) Or(o *Match) (Match, bool) {
+	if m.Within(*o) {
+		return *o, true
+	}
+	if o.Within(m) {
+		return m, true
+	}
+	for f := range numFields {
+		if m.Fields[f] == nil || o.Fields[f] == nil || slices.Equal(m.Fields[f], o.Fields[f]) {
+			continue
+		}
+		both := JoinSpans(slices.Concat(m.Fields[f], o.Fields[f]))
+		if len(both.Not(Top[f])) == 0 {
+			return m, false
+		}
+		m.Fields[f], m.Name[f] = both, ""
+		other := *o
+		other.Fields[f], other.Name[f] = both, ""
+		return m, m.Equal(&other)
+	}
+	return m, false
 }
 
 // Minus are the packets of m that are none of o, as matches that share none. It tells whether

@@ -112,7 +112,16 @@ var services = map[string]string{
 	"sip-tls": "5061", "xmpp-client": "5222", "xmpp-server": "5269",
 	"mdns": "5353", "postgresql": "5432", "amqp": "5672", "amqps": "5671", "x11": "6000",
 	"sane-port": "6566", "http-alt": "8080", "zabbix-agent": "10050", "zabbix-trapper": "10051",
-	"git": "9418",
+	"git": "9418", "systat": "11", "netstat": "15", "qotd": "17", "ident": "113",
+	"portmapper": "111", "smux": "199", "ptp-event": "319", "ptp-general": "320", "svrloc": "427",
+	"exec": "512", "login": "513", "shell": "514", "cmd": "514", "uucp": "540", "asf-rmcp": "623",
+	"ldp": "646", "tinc": "655", "kerberos-adm": "749", "rmiregistry": "1099", "radacct": "1813",
+	"cisco-sccp": "2000", "eyetv": "2170", "dict": "2628", "gpsd": "2947", "icpv2": "3130",
+	"distcc": "3632", "daap": "3689", "subversion": "3690", "sieve": "4190", "epmd": "4369",
+	"ntske": "4460", "iax": "4569", "munin": "4949", "jabber-client": "5222",
+	"jabber-server": "5269", "postgres": "5432", "nrpe": "5666", "nsca": "5667", "redis": "6379",
+	"syslog-tls": "6514", "ircd": "6667", "ircs-u": "6697", "webcache": "8080",
+	"privoxy": "8118", "puppet": "8140", "webmin": "10000", "nbd": "10809", "hkp": "11371",
 }
 
 // ServicePorts returns s with a number in place of a service that is known by name.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
@@ -346,6 +348,12 @@ func (p *nftRule) here(i int, rows [][]value) (kept [][]value, names []string,
 	return kept, names, nil
 }
 
+// virtual are names of interfaces that are no card's.
+var virtual = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(lo$|tun|tap|wg|tailscale|zt|ppp|docker|veth|virbr|vnet|br-|cali|` +
+		`cni|flannel|lxc|lxd|ve-)`)
+})
+
 // elsewhere says that a rule is about other interfaces than the policy's.
 func (p *nftRule) elsewhere(r *importer.ChainRule, names []string) {
 	if p.n.opts.Device != "lo" &&
@@ -354,6 +362,9 @@ func (p *nftRule) elsewhere(r *importer.ChainRule, names []string) {
 		return
 	}
 	r.Absent = true
+	p.n.others = p.n.others || slices.ContainsFunc(names, func(n string) bool {
+		return !virtual().MatchString(n)
+	})
 	r.Remarks = append(r.Remarks, r.Remark(importer.LeftOut, "is about interface "+
 		match.Quote(importer.Printable(strings.Join(names, ", "), 60))+
 		", by which nothing comes to "+match.Quote(p.n.opts.Device), ""))

@@ -53,6 +53,7 @@ type nftables struct {
 	chains []*nftChain
 	rules  int
 	leaves bool // the chains are about what leaves
+	others bool // a rule is about another interface than the policy's
 }
 
 // nftTable is one table; its key is family and name.
@@ -303,6 +304,11 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 			n.out.Report.Add(c.Remark(importer.Noticed,
 				"the chain is for the interface "+match.Quote(c.dev),
 				"put the policy onto it: levee up FILE --dev "+importer.Printable(c.dev, 40)))
+		} else if c.hook == "ingress" && c.dev == "" && len(n.opts.Chains) == 0 {
+			n.out.Report.Add(c.Remark(importer.Changed, "the listing does not say whose ingress "+
+				"this is, as nft 1.0.6 does not, and no rule names another interface than "+
+				match.Quote(n.opts.Device)+": it is taken for that one's", "nft list chains says "+
+				"it; where it is another one, name the other chains with --chain"))
 		}
 	}
 	return out, nil
@@ -337,7 +343,8 @@ func (n *nftables) toInput() (picked []*nftChain) {
 		case c.hook == "input":
 			input = append(input, &c.Chain)
 		case rewrites:
-		case c.hook == "prerouting", c.hook == "ingress" && c.dev == n.opts.Device && c.dev != "":
+		case c.hook == "prerouting", c.hook == "ingress" && n.opts.Device != "" &&
+			(c.dev == n.opts.Device || c.dev == "" && !n.others):
 			early = append(early, &c.Chain)
 		}
 	}

@@ -204,7 +204,7 @@ func (p *nftRule) limit(kind, what string, inner, key json.RawMessage) {
 		}
 		p.Rule.Rate = importer.NewRate(fmt.Sprintf("%d/%s", l.Rate, l.Per), fmt.Sprint(l.Burst))
 		if p.Rule.Rate != nil {
-			p.Rule.Rate.By = by
+			p.Rule.Rate.By, p.Rule.Rate.Counts = by, p.Rule.Alts
 		}
 	}
 	hint := importer.LimitHint

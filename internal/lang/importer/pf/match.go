@@ -83,6 +83,7 @@ func (r *pfRule) hosts(dir string) {
 	var plain []match.AddressSpan
 	var alts []match.Match
 	var lost []importer.Reason // items of which a policy has no words
+	nowhere := false
 	for _, item := range r.list() {
 		no := not
 		for len(item) > 0 && item[0].is("!") {
@@ -133,15 +134,21 @@ func (r *pfRule) hosts(dir string) {
 			}
 			continue
 		}
-		if m, why := r.own(dir, item, no); why != nil {
+		own, why := r.own(dir, item, no)
+		if why != nil {
 			lost = append(lost, *why)
-		} else {
-			alts = append(alts, m)
 		}
+		nowhere = nowhere || len(own) == 0 && why == nil
+		alts = append(alts, own...)
 	}
 	if len(alts)+len(plain) == 0 {
 		for _, why := range lost {
 			r.Unknown(why.What, why.Instead)
+		}
+		if nowhere && len(lost) == 0 {
+			r.Rule.Alts = nil
+			r.Remark(importer.Noticed, "asks for addresses of the loopback interface, which no "+
+				"packet on a wire has that the kernel takes", "")
 		}
 		return
 	}
@@ -206,67 +213,6 @@ func (r *pfRule) fills(table, set string) {
 			"file", Begins: true}
 	}
 	r.Rule.Filled = append(r.Rule.Filled, f)
-}
-
-// own is what is no address: what pf knows of its machine. Addresses of interfaces are `self`.
-func (r *pfRule) own(dir string, item []pfToken, not bool) (match.Match, *importer.Reason) {
-	word := item[0].text
-	if item[0].is("(") && len(item) > 1 {
-		word = item[1].text
-	}
-	_, of, _ := strings.Cut(word, ":")
-	switch {
-	case (of == "" || of == "0") &&
-		(word == "self" || word == "egress" || item[0].is("(") || isInterface(word)):
-		r.p.own = append(r.p.own, ownRule{r.Rule, importer.Printable(word, 40),
-			(r.Rule.Verb == importer.DoDrop) == not})
-		return importer.AddressIn(dir, match.Self, not), nil
-	case (word == "urpf-failed" || word == "no-route") && dir == "src" && !r.p.leaves:
-		way := match.Strict
-		if word == "no-route" {
-			way = match.Loose
-		}
-		r.Remark(importer.Changed, importer.PathText, importer.PathHint)
-		return match.Match{}.With(way, match.Just(uint64(match.Int(not)))).Settle(), nil
-	case word == "no-route" || word == "urpf-failed" || word == "route":
-		return match.Match{}, &importer.Reason{What: "asks the routing table (" + word + ")",
-			Instead: rpFilter}
-	}
-	return match.Match{},
-		&importer.Reason{What: "names " + match.Quote(word) + ", whose addresses only pf knows",
-			Instead: "write its addresses"}
-}
-
-const rpFilter = "use net.ipv4.conf.*.rp_filter"
-
-// ownRule is a rule about addresses of the machine.
-type ownRule struct {
-	r      *importer.ChainRule
-	of     string // self, or an interface
-	widens bool   // more of them than the source means lets more pass
-}
-
-// tellOwn says how `self` differs from the addresses that pf means, once all interfaces that the
-// source names are known.
-func (p *pf) tellOwn() {
-	const hint = "`levee up --keep`, as of systemd and OpenRC, follows addresses that change; " +
-		"without, and where an interface alone is meant, write its addresses"
-	for _, o := range p.own {
-		text := "the addresses of the machine (" + o.of + ") are `self`: those of all its " +
-			"interfaces, and of broadcasts"
-		if o.widens && p.others && o.of != "self" {
-			o.r.Widen(text, hint, []match.Match{{}})
-		} else {
-			o.r.Remarks = append(o.r.Remarks, o.r.Remark(importer.Changed, text, hint))
-		}
-	}
-}
-
-// isInterface tells whether a word has the form of an interface's name: letters and a number.
-func isInterface(word string) bool {
-	word, _, _ = strings.Cut(word, ":")
-	letters := strings.TrimRight(word, "0123456789")
-	return letters != word && letters != "" && !strings.ContainsAny(letters, ".-_0123456789")
 }
 
 // port reads ports of one side: numbers, names, ranges, and comparisons.

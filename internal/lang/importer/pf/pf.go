@@ -7,6 +7,7 @@ package pf
 import (
 	"io"
 	"net/netip"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,10 +21,14 @@ import (
 // packets as its rules do. In pf the last rule that matches decides, unless one says quick: so the
 // quick rules come first, in their order, and behind them the others in the opposite order.
 //
+// anchors are the files from which `load anchor` brings rules into anchors, as it names them.
+//
 // It returns *importer.Errors when the input is no pf.conf, and has then written nothing.
-func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.Imported, error) {
+func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
+	anchors ...importer.Source) (importer.Imported, error) {
 	out := importer.NewOutput(importer.SourceNames([]importer.Source{in}), "pf", opts)
 	p := &pf{opts: opts, out: out, tables: map[string]*pfTable{},
+		bodies: map[string][]pfStatement{}, beside: map[string]*match.Set{},
 		reader: pfReader{name: in.Title(), macros: map[string][]pfToken{}}}
 	if err := in.Belongs("pf"); err != nil {
 		return importer.Imported{}, err
@@ -36,6 +41,12 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets) (importer.I
 		return importer.Imported{}, err
 	}
 	p.findTables(statements)
+	for _, a := range anchors {
+		if err := p.readAnchor(a, statements); err != nil {
+			return importer.Imported{}, err
+		}
+	}
+	p.others = opts.Device != "" && namesOthers(statements, opts.Device)
 	p.listed = len(p.tables) == 0 && len(p.reader.macros) == 0 &&
 		!slices.ContainsFunc(statements, func(s pfStatement) bool { return s.tokens[0].is("set") })
 	if err := p.take(statements, match.Match{}); err != nil {
@@ -63,12 +74,14 @@ type pf struct {
 	skips   bool // the interface is not filtered
 	leaves  bool // the rules are about packets that leave
 	outs    []pfLeaving
-	carried int  // of them
-	loads   bool // anchors are loaded from files
-	ways    bool // packets are sent out by ways that rules name
-	listed  bool // it is what pfctl -sr prints, without tables and options
-	others  bool // a rule names another interface than the policy's
+	carried int                      // of them
+	loads   []string                 // anchors that files not given are loaded into
+	bodies  map[string][]pfStatement // what is loaded into anchors
+	ways    bool                     // packets are sent out by ways that rules name
+	listed  bool                     // it is what pfctl -sr prints, without tables and options
+	others  bool                     // a rule names another interface than the policy's
 	own     []ownRule
+	beside  map[string]*match.Set // of what stands in files beside the policy
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -123,7 +136,9 @@ func (p *pf) findTables(in []pfStatement) {
 	for _, s := range in {
 		p.findTables(s.body)
 		t := s.tokens
-		p.loads = p.loads || t[0].is("load")
+		if name, _ := loadsAnchor(t); name != "" {
+			p.loads = append(p.loads, name)
+		}
 		p.ways = p.ways || slices.ContainsFunc(t, func(w pfToken) bool {
 			return w.is("route-to") || w.is("reply-to") || w.is("rtable")
 		})
@@ -239,7 +254,7 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 		if p.number++; p.number > importer.MaxRules {
 			return p.reader.fail(s.line, "more than %d rules", importer.MaxRules)
 		}
-		at := importer.Origin{File: p.reader.name, Line: s.line, Text: s.text}
+		at := importer.Origin{File: s.file, Line: s.line, Text: s.text}
 		word := s.tokens[0].text
 		switch word {
 		case "pass", "block":
@@ -381,8 +396,53 @@ func onInterface(name, dev string) bool {
 		(rest == "" || strings.Trim(name, "0123456789") == name)
 }
 
+// namesOthers tells whether a rule is about an interface besides dev and the loopback.
+func namesOthers(in []pfStatement, dev string) bool {
+	return slices.ContainsFunc(in, func(s pfStatement) bool {
+		switch s.tokens[0].text {
+		case "pass", "block", "antispoof", "anchor":
+		default:
+			return false
+		}
+		at := slices.IndexFunc(s.tokens, func(t pfToken) bool { return t.is("on") || t.is("for") })
+		return namesOthers(s.body, dev) || at >= 0 && othersIn(s.tokens[at+1:], dev)
+	})
+}
+
+// othersIn tells whether the list that tokens begin with has another interface than dev.
+func othersIn(t []pfToken, dev string) bool {
+	depth, not := 0, false
+	for _, w := range t {
+		switch {
+		case w.is("{"), w.is("("):
+			depth++
+			continue
+		case w.is("}"), w.is(")"):
+			depth--
+		case w.is(","):
+			continue
+		case w.is("!"):
+			not = true
+			continue
+		case w.text == "any" || onInterface("lo", w.text):
+			not = false
+		default:
+			if not || w.text != "egress" && !onInterface(w.text, dev) {
+				return true
+			}
+		}
+		if depth <= 0 {
+			return false
+		}
+	}
+	return false
+}
+
 // anchor reads rules between braces; those from elsewhere are not in the input.
 func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error {
+	if body, ok := p.bodies[anchorName(s)]; ok {
+		s.body, s.inline = body, true
+	}
 	r := p.newRule(at, s, under)
 	r.Rule.Verb = importer.DoJump // so that nothing of its states is asked for
 	r.read()
@@ -396,8 +456,9 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 		return nil
 	}
 	r.Rule.Verb = importer.DoNothing
-	const hint = "give the rules of the anchor in their place: pfctl -a NAME -sr"
-	if !s.inline && !p.loads { // pf begins it empty
+	const hint = "give the file that is loaded behind this one, or the rules of the anchor in " +
+		"their place: pfctl -a NAME -sr"
+	if !s.inline && !p.loaded(anchorName(s)) { // pf begins it empty
 		p.seen = true
 		p.out.Report.Add(at.Remark(importer.Changed,
 			"the anchor is empty in the source: what a program, such "+
@@ -406,6 +467,74 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 	}
 	r.Unknown("the rules of the anchor are not known here", hint)
 	p.add(r)
+	return nil
+}
+
+// anchorName is the name that a statement gives to an anchor, or "".
+func anchorName(s pfStatement) string {
+	if len(s.tokens) < 2 {
+		return ""
+	}
+	return strings.TrimPrefix(s.tokens[1].text, "/")
+}
+
+// loadsAnchor returns the anchor that a statement loads rules into, or "", and the file's name.
+func loadsAnchor(t []pfToken) (name, file string) {
+	if len(t) < 3 || !t[0].is("load") || !t[1].is("anchor") {
+		return "", ""
+	}
+	if len(t) > 4 && t[3].is("from") {
+		file = path.Base(t[4].text)
+	}
+	return strings.TrimPrefix(t[2].text, "/"), file
+}
+
+// loaded tells whether a file that is not in the input may bring rules into an anchor, or into one
+// within it.
+func (p *pf) loaded(name string) bool {
+	name, within := strings.CutSuffix(name, "*")
+	name = strings.TrimSuffix(name, "/")
+	for to, body := range p.bodies { // of `x/*` those within x are evaluated, and not x
+		if within && to == name && slices.ContainsFunc(body, func(s pfStatement) bool {
+			return s.inline || s.tokens[0].is("load")
+		}) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.loads, func(l string) bool {
+		return l == name || name == "" || strings.HasPrefix(l, name+"/") ||
+			strings.HasPrefix(name, l+"/")
+	})
+}
+
+// readAnchor reads a file that the statements load into anchors.
+func (p *pf) readAnchor(in importer.Source, statements []pfStatement) error {
+	r := pfReader{name: in.Title(), macros: map[string][]pfToken{}}
+	if err := r.read(in.R); err != nil {
+		return err
+	}
+	body, err := r.statements(0)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, s := range statements {
+		if name, file := loadsAnchor(s.tokens); name != "" && file == in.Name {
+			p.bodies[name], found = body, true
+			p.loads = slices.DeleteFunc(p.loads, func(l string) bool { return l == name })
+		}
+	}
+	if !found {
+		return r.fail(0, "no `load anchor NAME from \"PATH\"` of %s names this file",
+			p.reader.name)
+	}
+	for _, s := range body {
+		if t := s.tokens; t[0].is("table") && len(t) > 3 && p.tables[t[2].text] != nil {
+			return r.fail(s.line, "the table %s is in another file, too: pf has one for each "+
+				"anchor, and a policy one set of a name; rename one", match.Quote(t[2].text))
+		}
+	}
+	p.findTables(body)
 	return nil
 }
 

@@ -26,6 +26,7 @@ const maxPFTokens = 1 << 20
 
 // pfStatement is a statement, which may go over several lines.
 type pfStatement struct {
+	file   string
 	line   int
 	text   string
 	tokens []pfToken
@@ -85,10 +86,14 @@ func (r *pfReader) lex(text string, line int) (out []pfToken, err error) {
 			line++
 		case c == ' ' || c == '\t' || c == '\r', c == '\\' && i+1 < len(text) && text[i+1] == ' ':
 			i++
-		case c == '#':
-			if n := strings.IndexByte(text[i:], '\n'); n >= 0 {
-				i += n
-			} else {
+		case c == '#': // a comment goes on where its line does
+			n := strings.IndexByte(text[i:], '\n')
+			for n > 0 && text[i+n-1] == '\\' {
+				line++
+				i += n + 1
+				n = strings.IndexByte(text[i:], '\n')
+			}
+			if i += n; n < 0 {
 				i = len(text)
 			}
 		case c == '"' || c == '\'':
@@ -122,11 +127,14 @@ func pfSign(text string) string {
 }
 
 func pfWord(text string) string {
-	n := strings.IndexAny(text, " \t\r\n{}(),=!<>\"'#")
-	if n < 0 {
-		return text
+	rest := text
+	if n := strings.IndexAny(text, " \t\r\n{}(),=!<>\"'#"); n >= 0 {
+		text = text[:max(n, 1)]
+		if strings.HasPrefix(rest[n:], "\n") { // the line goes on
+			text = text[:max(len(strings.TrimSuffix(text, "\\")), 1)]
+		}
 	}
-	return text[:max(n, 1)]
+	return text
 }
 
 // statements takes statements from the tokens until a closing brace or the end. Macros are kept,
@@ -162,7 +170,7 @@ func (r *pfReader) statements(depth int) (out []pfStatement, err error) {
 // statement takes one statement to the end of its line; lists between braces go over lines. The
 // braces behind an anchor hold statements.
 func (r *pfReader) statement(depth int) (s pfStatement, err error) {
-	s.line = r.tokens[0].line
+	s.file, s.line = r.name, r.tokens[0].line
 	anchor := r.tokens[0].is("anchor")
 	macro := len(r.tokens) > 1 && r.tokens[1].is("=") && !r.tokens[0].quoted
 	var words []string
