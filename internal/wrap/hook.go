@@ -27,7 +27,7 @@ containers runs it as a createRuntime hook of the Open Container Initiative, wit
 container on standard input. With an error the container does not start.
 
 The annotation "levee.policy" of the container names the file of its policy. podman runs hooks of
-/etc/containers/oci/hooks.d; Docker has "levee wrap runtime". See "levee help services".`
+/usr/share/containers/oci/hooks.d; Docker has "levee wrap runtime". See "levee help services".`
 
 func newHook(e *env) *cobra.Command {
 	return &cobra.Command{
