@@ -53,7 +53,8 @@ func (p *dtlsParser) Record() map[string]any {
 }
 
 // Feed reads the records of a datagram. Records without a hello say nothing, once a part of one has
-// come: a client goes on with its handshake before the flow is known to be proven.
+// come: a client goes on with its handshake before the flow is known to be proven. A hello behind
+// them counts, as servers skip what they cannot read (RFC 6347, section 4.1.2.7).
 func (p *dtlsParser) Feed(b []byte) Answer {
 	for len(b) > 0 {
 		c := &cutter{b: b}
@@ -62,11 +63,11 @@ func (p *dtlsParser) Feed(b []byte) Answer {
 		epoch := c.two()
 		c.take(6) // the record's number
 		body := c.within(c.two())
-		if c.bad || kind != recordHandshake || major != dtlsMajor || epoch != 0 {
+		if c.bad || major != dtlsMajor {
 			break // a record of DTLS 1.3 that is encrypted, or none
 		}
 		b = c.b
-		for len(body.b) > 0 {
+		for kind == recordHandshake && epoch == 0 && len(body.b) > 0 {
 			if !p.message(body) {
 				return Unknown
 			}
@@ -103,12 +104,11 @@ func (p *dtlsParser) message(c *cutter) bool {
 	if bytes, pieces := p.held(); bytes > Limit || pieces > mostPieces {
 		return false
 	}
-	got := p.hellos[number].front()
-	if p.whole[number] || len(got) < size {
+	if p.whole[number] || p.hellos[number].held < size {
 		return true
 	}
 	p.whole[number] = true
-	h, ok := readHello(got, true)
+	h, ok := readHello(p.hellos[number].front(), true)
 	if !ok || p.read != nil && !h.repeats(p.read) {
 		return false
 	}

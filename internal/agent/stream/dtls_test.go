@@ -82,6 +82,7 @@ func TestNothingIsKnownOfDTLSThatTwoMaySay(t *testing.T) {
 	encrypted := append([]byte{recordHandshake, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 0, 0, 4},
 		"abcd"...)
 	unified := append([]byte{0x2e, 1, 2, 0, 16}, make([]byte, 16)...) // RFC 9147, section 4
+	alert := []byte{21, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 100}
 	long := []byte{recordHandshake, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 13,
 		clientHello, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 1, 'x'}
 	for name, c := range map[string]struct {
@@ -89,14 +90,18 @@ func TestNothingIsKnownOfDTLSThatTwoMaySay(t *testing.T) {
 		records   int
 		unknown   uint64
 	}{
-		"a client":                  {[][]byte{first, second, key, encrypted}, 1, 0},
-		"without a cookie":          {[][]byte{first, key, encrypted, unified}, 1, 0},
-		"twice":                     {[][]byte{first, first, second, second}, 1, 0},
-		"two in a datagram":         {[][]byte{append(bytes.Clone(first), key...), second}, 1, 0},
-		"another's first":           {[][]byte{whole(0, evil), first}, 0, 1},
-		"another's second":          {[][]byte{first, whole(1, evil)}, 0, 1},
-		"another name behind it":    {[][]byte{first, whole(1, named)}, 0, 1},
-		"another random":            {[][]byte{first, whole(1, other)}, 0, 1},
+		"a client":                {[][]byte{first, second, key, encrypted}, 1, 0},
+		"without a cookie":        {[][]byte{first, key, encrypted, unified}, 1, 0},
+		"twice":                   {[][]byte{first, first, second, second}, 1, 0},
+		"two in a datagram":       {[][]byte{append(bytes.Clone(first), key...), second}, 1, 0},
+		"another's first":         {[][]byte{whole(0, evil), first}, 0, 1},
+		"another's second":        {[][]byte{first, whole(1, evil)}, 0, 1},
+		"another name behind it":  {[][]byte{first, whole(1, named)}, 0, 1},
+		"another random":          {[][]byte{first, whole(1, other)}, 0, 1},
+		"an alert in front":       {[][]byte{append(bytes.Clone(alert), first...), second}, 1, 0},
+		"another behind an alert": {[][]byte{first, append(alert, whole(1, named)...)}, 0, 1},
+		"another behind what is encrypted": {[][]byte{first,
+			append(bytes.Clone(encrypted), whole(1, named)...)}, 0, 1},
 		"one lost":                  {[][]byte{first, nil, second}, 0, 1},
 		"half":                      {[][]byte{dtlsFragment(clientHello, 0, half, 0, 40)}, 0, 1},
 		"a fragment past the end":   {[][]byte{long}, 0, 1},
@@ -111,6 +116,25 @@ func TestNothingIsKnownOfDTLSThatTwoMaySay(t *testing.T) {
 		if len(lines) != c.records || r.Unknown != c.unknown {
 			t.Errorf("%s: %d records, %d unknown: %q", name, len(lines), r.Unknown, lines)
 		}
+	}
+}
+
+// TestAFragmentOfDTLSIsNotTheWholeAgain: each fragment joined all that had come, so that a datagram
+// of a hundred copied a megabyte.
+func TestAFragmentOfDTLSIsNotTheWholeAgain(t *testing.T) {
+	body := make([]byte, 12_000)
+	p := &dtlsParser{}
+	for at := 0; at < len(body)-1000; at += 1000 {
+		if a := p.Feed(dtlsFragment(clientHello, 0, body, at, at+1000)); a != More {
+			t.Fatalf("answer %d", a)
+		}
+	}
+	var many []byte
+	for range 50 {
+		many = append(many, dtlsFragment(clientHello, 0, body, 0, 1)...)
+	}
+	if n := testing.AllocsPerRun(10, func() { p.Feed(many) }); n > 10 {
+		t.Errorf("%.0f allocations for 50 fragments", n)
 	}
 }
 
