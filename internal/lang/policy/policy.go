@@ -290,7 +290,8 @@ func (r Reason) String() string {
 // They exclude one another.
 var Essential = [...]string{"arp", "nd", "pmtu", "dhcp", "mld", "link"}
 
-// Malformed names the reasons a frame is malformed for, in the order of docs/reference/decoding.md.
+// Malformed names the reasons for which frames are malformed, in the order of
+// docs/reference/decoding.md.
 // The index is the code that the decoders (internal/packet, bpf/parse.h) report, plus one: code 0
 // is a well-formed frame. No decoder reports the last three, which only show beside other
 // fragments: policies with `fragments track` drop these.
