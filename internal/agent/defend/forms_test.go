@@ -133,3 +133,20 @@ func TestWhatOtherInterfacesRefuseCutsNoClients(t *testing.T) {
 		}
 	}
 }
+
+// TestABusyLoopbackHidesNoFlood: each packet of the loopback was taken for one that was refused
+// there. Beside a database of this machine segments of bots were no flood at any rate below its.
+func TestABusyLoopbackHidesNoFlood(t *testing.T) {
+	database := &stream{rate: 60_000, loop: true}
+	flood := &stream{rate: 60_000, answers: 1, refused: 1, make: func(r *rand.Rand) packet.Spec {
+		a, ttl, own := bot(r, 300)
+		return packet.Spec{From: a, TTL: ttl, FromPort: new(uint16(1024 + own.IntN(60000))),
+			ToPort: new(uint16(80)), Flags: new(uint8(packet.ACK | packet.PSH)),
+			Payload: some(r, 768)}
+	}}
+	a := attacked(t, 8*time.Second, 4*time.Second, flood, database)
+	if a.drop == 0 || a.drop > 1 || a.dropped < 0.99 || a.lost > 0.001 {
+		t.Errorf("half was dropped after %.2f s, %.2f %% from two seconds on, and %.3f %% of "+
+			"clients' packets: %+v", a.drop, 100*a.dropped, 100*a.lost, a.all)
+	}
+}

@@ -242,7 +242,8 @@ func (k *fakeKernel) elsewhere(string) (traffic, bool) {
 		return traffic{}, false
 	}
 	k.lab.advance(k, time.Now())
-	return traffic{uint64(k.lab.others), uint64(k.lab.others)}, true
+	others := uint64(k.lab.others)
+	return traffic{others, others, uint64(k.lab.loop)}, true
 }
 
 type fakeSampler struct{ *fakeKernel }

@@ -31,6 +31,7 @@ type lab struct {
 	sent    float64
 	refused float64
 	others  float64 // packets that other interfaces have received, and sent
+	loop    float64 // packets of the loopback
 	proven  map[netip.Addr]bool
 	pending []tap.Sampled
 }
@@ -42,6 +43,7 @@ type stream struct {
 	refused float64 // of these, RSTs
 	flood   bool
 	away    bool          // it comes by another interface
+	loop    bool          // it is of the loopback, in connections that go on
 	stops   bool          // when a flood begins
 	after   time.Duration // it begins so long after the lab
 	make    func(r *rand.Rand) packet.Spec
@@ -218,6 +220,10 @@ func (l *lab) advance(k *fakeKernel, now time.Time) {
 		each := 1.0
 		if s.flood {
 			each = float64(l.scale)
+		}
+		if s.loop {
+			l.loop += s.rate * long.Seconds()
+			continue
 		}
 		if s.away {
 			l.others += s.rate * long.Seconds()

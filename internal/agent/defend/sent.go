@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,10 +43,12 @@ type refusals struct {
 	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
 	broken       uint64 // segments with a wrong checksum, and the like (tcpInErrs): nothing is sent
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
+	connections  uint64 // that were opened here, or reset (tcpActiveOpens, tcpEstabResets)
 }
 
-// traffic is how many packets interfaces have received and sent.
-type traffic struct{ in, out uint64 }
+// traffic is how many packets interfaces have received and sent. Those of the loopback, which
+// receives what it sends, are apart.
+type traffic struct{ in, out, loop uint64 }
 
 // refused is what a network namespace had refused the last time, and the traffic of all interfaces
 // but one, where it was asked for.
@@ -63,6 +66,9 @@ const fewRefusals = 20
 // since returns how many segments that came by an interface were refused since the last time, and
 // how many packets it sent to refuse something: at least, as each of the others may be of one of
 // the packets that other interfaces have received or sent. Where nobody knows that, it is none.
+//
+// The loopback has a packet and its refusal. Its segments are of connections that were opened here:
+// of one there is a RST when it is refused, and up to two when it ends or is reset.
 func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool)) (segments,
 	refusing uint64) {
 	was := *r
@@ -75,11 +81,13 @@ func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool
 	}
 	r.others, r.asked = others()
 	if first || !was.asked || !r.asked || r.others.in < was.others.in ||
-		r.others.out < was.others.out { // an interface has gone
+		r.others.out < was.others.out || r.others.loop < was.others.loop { // an interface has gone
 		return 0, 0
 	}
-	return segments - min(segments, r.others.in-was.others.in),
-		refusing - min(refusing, r.others.out-was.others.out)
+	loop := (r.others.loop - was.others.loop) / 2
+	local := min(loop, 2*since(was.no.connections, no.connections))
+	return segments - min(segments, r.others.in-was.others.in+local),
+		refusing - min(refusing, r.others.out-was.others.out+loop)
 }
 
 // elsewhere is the traffic of all interfaces of a network namespace without that of one. Bridges,
@@ -96,14 +104,19 @@ func elsewhere(links []netlink.Link, dev string) (out traffic, ok bool) {
 		if s == nil {
 			continue
 		}
-		if l.Attrs().Name == dev {
-			own, ok = traffic{s.RxPackets, s.TxPackets}, true
+		watched := l.Attrs().Name == dev
+		if watched {
+			own, ok = traffic{in: s.RxPackets, out: s.TxPackets}, true
 		}
-		if !masters[l.Attrs().Index] && !isStacked(l) {
-			out = traffic{out.in + s.RxPackets, out.out + s.TxPackets}
+		switch {
+		case !watched && l.Attrs().Flags&net.FlagLoopback != 0:
+			out.loop += s.RxPackets
+		case !masters[l.Attrs().Index] && !isStacked(l):
+			out.in, out.out = out.in+s.RxPackets, out.out+s.TxPackets
 		}
 	}
-	return traffic{out.in - min(out.in, own.in), out.out - min(out.out, own.out)}, ok
+	out.in, out.out = out.in-min(out.in, own.in), out.out-min(out.out, own.out)
+	return out, ok
 }
 
 // isStacked says whether the packets of an interface are those of its parent.
@@ -119,6 +132,8 @@ func isStacked(l netlink.Link) bool {
 func refusalsOf(snmp, snmp6 string) refusals {
 	resets, told := counter(snmp, "Tcp:", "OutRsts")
 	broken, _ := counter(snmp, "Tcp:", "InErrs")
+	opened, said := counter(snmp, "Tcp:", "ActiveOpens")
+	reset, _ := counter(snmp, "Tcp:", "EstabResets")
 	four, _ := counter(snmp, "Icmp:", "OutDestUnreachs")
 	six := uint64(0) // a machine without IPv6 has none
 	for line := range strings.Lines(snmp6) {
@@ -126,7 +141,7 @@ func refusalsOf(snmp, snmp6 string) refusals {
 			six, _ = number(words[1])
 		}
 	}
-	return refusals{told, resets, broken, four + six}
+	return refusals{told && said, resets, broken, four + six, opened + reset}
 }
 
 // counter is a number of /proc/net/snmp, which has a line of names and one of numbers for each

@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -26,14 +27,15 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	}{
 		{0, 1000, no, false, 0, false, "the first time"},
 		{2, 1500, no, false, 250, true, "the second time"},
-		{3, 1700, refusals{true, 40, 0, 60}, false, 200, true,
+		{3, 1700, refusals{true, 40, 0, 60, 0}, false, 200, true,
 			"100 refusals, beside traffic of others that nobody has looked at before"},
-		{4, 1900, refusals{true, 80, 0, 120}, false, 100, true, "100 refusals more"},
+		{4, 1900, refusals{true, 80, 0, 120, 0}, false, 100, true, "100 refusals more"},
 		{5, 2000, no, false, 100, true, "refusals whose counter began anew"},
-		{6, 2100, refusals{true, 900, 0, 0}, false, 100, true, "more than it has sent, at first"},
-		{7, 2200, refusals{true, 1900, 0, 0}, false, 0, true, "more than it has sent"},
+		{6, 2100, refusals{true, 900, 0, 0, 0}, false, 100, true,
+			"more than it has sent, at first"},
+		{7, 2200, refusals{true, 1900, 0, 0, 0}, false, 0, true, "more than it has sent"},
 		{8, 2300, refusals{}, false, 100, true, "refusals that nobody tells"},
-		{9, 2400, refusals{true, 1900, 0, 0}, false, 100, true, "that were not told before"},
+		{9, 2400, refusals{true, 1900, 0, 0, 0}, false, 100, true, "that were not told before"},
 		{10, 10, no, false, 0, false, "a counter that began anew"},
 		{11, 0, no, true, 0, false, "a device that is not there"},
 	} {
@@ -57,14 +59,14 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 func TestRefusalsAreNoAnswers(t *testing.T) {
 	four := "Ip: Forwarding DefaultTTL\nIp: 1 64\n" +
 		"Icmp: InMsgs OutMsgs OutDestUnreachs\nIcmp: 5 9 7\n" +
-		"Tcp: MaxConn OutSegs InErrs OutRsts\nTcp: -1 900 2 11\n"
+		"Tcp: MaxConn ActiveOpens EstabResets OutSegs InErrs OutRsts\nTcp: -1 40 60 900 2 11\n"
 	six := "Ip6InReceives   \t12\nIcmp6OutDestUnreachs   \t3\n"
-	if got := refusalsOf(four, six); got != (refusals{true, 11, 2, 10}) {
+	if got := refusalsOf(four, six); got != (refusals{true, 11, 2, 10, 100}) {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"", "Tcp:\nTcp:\n", "Tcp: OutRsts\n", "Tcp: OutRsts\nTcp: x\n",
-		"Tcp: A OutRsts\nTcp: 1\n"} {
-		if got := refusalsOf(text, ""); got != (refusals{}) {
+		"Tcp: A OutRsts\nTcp: 1\n", "Tcp: InErrs OutRsts\nTcp: 1 2\n"} {
+		if got := refusalsOf(text, ""); got.told {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
@@ -86,18 +88,23 @@ func TestRefusalsOfOthersAreNotOfThisInterface(t *testing.T) {
 		segments, refusing uint64
 		asks               bool
 	}{
-		{no: refusals{true, 100, 5, 0}, asks: true},
-		{no: refusals{true, 180, 25, 300}, segments: 100, refusing: 380, asks: true},
-		{no: refusals{true, 280, 25, 300}, others: traffic{60, 30}, segments: 40, refusing: 70,
-			asks: true},
-		{no: refusals{true, 380, 25, 300}, others: traffic{1060, 1030}, asks: true},
-		{no: refusals{true, 390, 25, 300}, others: traffic{1060, 1030}}, // few
-		{no: refusals{true, 490, 25, 300}, asks: true},
-		{no: refusals{true, 590, 25, 300}, unknown: true, asks: true},
-		{no: refusals{true, 690, 25, 300}, asks: true},
-		{no: refusals{true, 790, 25, 300}, segments: 100, refusing: 100, asks: true},
+		{no: refusals{true, 100, 5, 0, 0}, asks: true},
+		{no: refusals{true, 180, 25, 300, 0}, segments: 100, refusing: 380, asks: true},
+		{no: refusals{true, 280, 25, 300, 0}, others: traffic{60, 30, 0}, segments: 40,
+			refusing: 70, asks: true},
+		{no: refusals{true, 380, 25, 300, 0}, others: traffic{1060, 1030, 0}, asks: true},
+		{no: refusals{true, 390, 25, 300, 0}, others: traffic{1060, 1030, 0}}, // few
+		{no: refusals{true, 490, 25, 300, 0}, asks: true},
+		{no: refusals{true, 590, 25, 300, 0}, unknown: true, asks: true},
+		{no: refusals{true, 690, 25, 300, 0}, asks: true},
+		{no: refusals{true, 790, 25, 300, 0}, segments: 100, refusing: 100, asks: true},
 		{},
-		{no: refusals{true, 990, 25, 300}, asks: true},
+		{no: refusals{true, 990, 25, 300, 0}, asks: true},
+		{no: refusals{true, 1090, 25, 300, 10}, others: traffic{0, 0, 100}, segments: 80,
+			refusing: 50, asks: true},
+		{no: refusals{true, 1190, 25, 300, 110}, others: traffic{10, 20, 200}, segments: 40,
+			refusing: 30, asks: true},
+		{no: refusals{true, 1290, 25, 300, 110}, others: traffic{10, 20, 10}, asks: true}, // gone
 	} {
 		before := asked
 		segments, refusing := r.since(now, look.no, func() (traffic, bool) {
@@ -112,7 +119,7 @@ func TestRefusalsOfOthersAreNotOfThisInterface(t *testing.T) {
 }
 
 // TestTrafficElsewhere has each packet once: those of a bond are of its parts, those of a VLAN of
-// what it is on.
+// what it is on. Those of the loopback are apart.
 func TestTrafficElsewhere(t *testing.T) {
 	var links []netlink.Link
 	add := func(name string, master int, packets uint64, l netlink.Link) {
@@ -121,6 +128,7 @@ func TestTrafficElsewhere(t *testing.T) {
 		links = append(links, l)
 	}
 	add("lo", 0, 1, &netlink.Device{})
+	links[0].Attrs().Flags = net.FlagLoopback
 	add("eth0", 4, 10, &netlink.Device{})
 	add("eth1", 4, 100, &netlink.Device{})
 	add("bond0", 6, 110, &netlink.Bond{})
@@ -128,9 +136,13 @@ func TestTrafficElsewhere(t *testing.T) {
 	add("br0", 0, 1070, &netlink.Bridge{})
 	add("tap0", 6, 1000, &netlink.Tuntap{})
 	add("tun0", 0, 10_000, &netlink.Tuntap{})
-	for dev, want := range map[string]uint64{"lo": 11_110, "eth0": 11_101, "bond0": 11_001,
-		"bond0.7": 11_081, "br0": 10_041, "tun0": 1111} {
-		if got, ok := elsewhere(links, dev); !ok || got != (traffic{want, 2 * want}) {
+	for dev, want := range map[string]uint64{"lo": 11_110, "eth0": 11_100, "bond0": 11_000,
+		"bond0.7": 11_080, "br0": 10_040, "tun0": 1110} {
+		loop := uint64(1)
+		if dev == "lo" {
+			loop = 0
+		}
+		if got, ok := elsewhere(links, dev); !ok || got != (traffic{want, 2 * want, loop}) {
 			t.Errorf("%s: %+v, %v; want %d", dev, got, ok, want)
 		}
 	}
