@@ -25,12 +25,16 @@ type Tally struct {
 // many.
 const MostValues = 4_000
 
+// flowsOf returns where flows begin in a memory. They are the last in it, also in one that another
+// version has made, whose lines have other marks in front of them.
+func flowsOf(memory []byte) int { return len(memory) - Places*place }
+
 // Read counts what is in a memory at a time in jiffies.
 func Read(memory []byte, jiffies uint64) Stats {
 	s := Stats{Places: Places, Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
 		Taken: binary.NativeEndian.Uint64(memory[atTaken:])}
 	lease := binary.NativeEndian.Uint32(memory[atLease:])
-	for at := atFlows; at < len(memory); at += place {
+	for at := flowsOf(memory); at < len(memory); at += place {
 		word := binary.NativeEndian.Uint64(memory[at:])
 		if word != 0 && uint32(word)-uint32(jiffies)-1 < lease {
 			s.Flows++
@@ -44,7 +48,8 @@ func Read(memory []byte, jiffies uint64) Stats {
 func Has(memory []byte, hash, jiffies uint64) bool {
 	line := int(hash>>48) & (lines - 1)
 	lease := binary.NativeEndian.Uint32(memory[atLease:])
-	for at := atFlows + line*perLine*place; at < atFlows+(line+1)*perLine*place; at += place {
+	first := flowsOf(memory) + line*perLine*place
+	for at := first; at < first+perLine*place; at += place {
 		word := binary.NativeEndian.Uint64(memory[at:])
 		if word>>32 == uint64(uint32(hash)|1) && uint32(word)-uint32(jiffies)-1 < lease {
 			return true
