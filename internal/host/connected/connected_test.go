@@ -1,12 +1,17 @@
 package connected
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"levee/internal/await"
 )
 
 // TestEach: of TCP and UDP, of both families and of one within the other, connected sockets are
@@ -74,6 +79,71 @@ func TestEach(t *testing.T) {
 			t.Errorf("%+v, by %s, was not told", p, host)
 		}
 	}
+}
+
+// TestHandshakesAndWhatHasEnded: a request that waits for the end of its handshake is no
+// connection, since whoever forges a SYN makes one, nor is a socket that listens, nor what has
+// ended.
+func TestHandshakesAndWhatHasEnded(t *testing.T) {
+	waits := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) { // the ACK of a client alone ends no handshake
+			const seconds = 60
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds)
+		})
+		return errors.Join(err, failed)
+	}}
+	listens, err := waits.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listens.Close()
+	half, err := net.Dial("tcp", listens.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ended, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ended.Close(), server.Close()); err != nil {
+		t.Fatal(err)
+	}
+	port := func(a net.Addr) uint16 { return netip.MustParseAddrPort(a.String()).Port() }
+	told := func() (ends [][2]uint16) {
+		if err := Each(time.Minute, func(s Socket) {
+			if s.Proto == unix.IPPROTO_TCP {
+				ends = append(ends, [2]uint16{s.Local.Port(), s.Remote.Port()})
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ends
+	}
+	client, service := port(half.LocalAddr()), port(listens.Addr())
+	all := told()
+	if !slices.Contains(all, [2]uint16{client, service}) {
+		t.Error("the client's end, whose handshake is done, was not told")
+	}
+	if slices.Contains(all, [2]uint16{service, client}) {
+		t.Error("a request that waits for the end of its handshake was told")
+	}
+	if slices.ContainsFunc(all, func(e [2]uint16) bool { return e[1] == 0 }) {
+		t.Error("a socket that listens was told")
+	}
+	await.True(t, "that what has ended is told no more", func() bool {
+		return !slices.Contains(told(), [2]uint16{port(ended.LocalAddr()), port(l.Addr())})
+	})
 }
 
 // TestDamagedMessages: what is shorter than a message, or has no other end, is no socket.
