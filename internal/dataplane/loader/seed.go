@@ -33,7 +33,7 @@ func seedState(l *Loaded, replaced map[string]*ebpf.Map) error {
 		row.Seed(memory, hz)
 		if row.Older != nil {
 			// Until then the policy is in force, and has said so (up.begun).
-			row.Older.Settle(memory, now+hz*uint64(2*AdoptFor/time.Second))
+			row.Older.Settle(memory, now+hz*uint64(3*AdoptFor/time.Second))
 			l.Began[use.Name] = l.Maps[use.Name]
 		}
 		if err := unix.Munmap(memory); err != nil {
@@ -52,5 +52,6 @@ func DescribeLimits(p *codegen.Program) (out []store.LimitInfo) {
 	return out
 }
 
-// AdoptFor is for how long connections are read, at most. A million takes a third of it.
+// AdoptFor is for how long connections of conntrack are read, at most, and those of sockets as
+// long again. A million takes a third of it.
 const AdoptFor = 20 * time.Second
