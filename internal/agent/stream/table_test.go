@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"levee/internal/lang/eve"
 )
 
 var (
@@ -110,6 +113,16 @@ func TestRecordsHaveTheFieldsOfTheirKind(t *testing.T) {
 			}
 		}
 		walk("", all)
+	}
+}
+
+// TestTypesOfRecordsAreKnown: check warns of a type that nothing writes.
+func TestTypesOfRecordsAreKnown(t *testing.T) {
+	f, ok := eve.Named("event_type")
+	for _, k := range Kinds {
+		if !ok || !slices.Contains(f.Values, k.Name) {
+			t.Errorf("%s is no event_type", k.Name)
+		}
 	}
 }
 

@@ -178,10 +178,11 @@ var table = []Field{
 		What: "timeout, forced, shutdown"},
 }
 
-// eventTypes are those of the user guide of Suricata 8, and of older ones.
+// eventTypes are those of the user guide of Suricata 8, of older ones, and of what the agent reads
+// itself.
 var eventTypes = []string{
-	"alert", "anomaly", "arp", "bittorrent_dht", "dcerpc", "dhcp", "dnp3", "dns", "doh2",
-	"drop", "engine", "enip", "fileinfo", "flow", "frame", "ftp", "ftp_data", "http", "ike",
+	"alert", "anomaly", "arp", "banner", "bittorrent_dht", "dcerpc", "dhcp", "dnp3", "dns", "doh2",
+	"drop", "dtls", "engine", "enip", "fileinfo", "flow", "frame", "ftp", "ftp_data", "http", "ike",
 	"ikev2", "krb5", "ldap", "llmnr", "mdns", "metadata", "modbus", "mpegts", "mqtt",
 	"netflow", "nfs", "packetinfo", "pgsql", "pop3", "quic", "rdp", "rfb", "sip", "smb",
 	"smtp", "snmp", "ssh", "stats", "template", "tftp", "tls", "verdict", "websocket",
