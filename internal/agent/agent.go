@@ -215,6 +215,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 		select {
 		case <-ctx.Done():
 			a.poll(context.WithoutCancel(ctx)) // what is written already
+			a.now()                            // the next agent does not see a jump until here
 			return
 		case op := <-a.ops:
 			op()
@@ -238,7 +239,7 @@ func (a *Agent) loop(ctx context.Context, reload <-chan struct{}) {
 		if !a.ledger.IsOpen() && a.openLedger(0) == nil && a.ledger.IsOpen() {
 			a.reload(ctx)
 		}
-		now := time.Now()
+		now := a.now()
 		if now.After(a.nextPolicy) {
 			a.lookAtPolicies(ctx)
 			a.parts.Look()
@@ -394,10 +395,14 @@ func (a *Agent) protected(ctx context.Context) *enforce.Protected {
 }
 
 // now tells the ledger the time, as each does who puts leases into it or compares them with it.
+// What it returns holds for the ledger until the next call, so until others have had a turn.
 func (a *Agent) now() time.Time {
 	now := time.Now()
+	if !a.ledger.IsOpen() {
+		return now
+	}
 	jumped, err := a.ledger.Clock(now)
-	if err != nil {
+	if err != nil || jumped != 0 {
 		_ = a.wrote(err)
 	}
 	if jumped == 0 {

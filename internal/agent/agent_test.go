@@ -154,6 +154,87 @@ func TestADoorThatAKnockOpenedStoodOpen(t *testing.T) {
 	}
 }
 
+// TestALeaseWithoutAnAgentTellsOfTheClock: a command that leases where no agent runs, on a machine
+// with an older time, fell over the events that it has not.
+func TestALeaseWithoutAnAgentTellsOfTheClock(t *testing.T) {
+	k := &fake{sets: map[string]map[netip.Prefix]time.Duration{}}
+	a := start(t, t.TempDir(), k, "")
+	later := time.Now().Add(time.Hour)
+	if err := a.ledger.Record([]ledger.Lease{{Set: "s", Origin: "ops", Since: later,
+		Entry: ledger.Of(netip.MustParsePrefix("198.51.100.9/32"))}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	a.opts.Log = func(f string, args ...any) { said += fmt.Sprintf(f, args...) }
+	in := &AddInput{}
+	in.Body.Set, in.Body.Lease, in.Body.Entries = "s", "10m", []string{"198.51.100.1"}
+	n, err := LeaseOnce(t.Context(), a.ledger, a.opts, in)
+	if err != nil || n != 1 || !strings.Contains(said, "the clock has jumped back by 1h") {
+		t.Errorf("%d, %v, %q", n, err, said)
+	}
+}
+
+// jumping is a kernel at whose first call the clock has jumped back.
+type jumping struct {
+	*fake
+	jump func()
+}
+
+func (k *jumping) Raise(ctx context.Context, set string, of []sets.Entry, at time.Time) (int, int,
+	error) {
+	if k.jump != nil {
+		k.jump()
+		k.jump = nil
+	}
+	return k.fake.Raise(ctx, set, of, at)
+}
+
+// TestAClockThatJumpsAmidAComparison: leases are moved with it, and the time of the comparison was
+// that of before: entries of other pages got what was left and the jump, years at a boot in 1970.
+func TestAClockThatJumpsAmidAComparison(t *testing.T) {
+	k := &jumping{fake: &fake{sets: map[string]map[netip.Prefix]time.Duration{}}}
+	a := start(t, t.TempDir(), k, "")
+	const by, lasts = 10 * time.Hour, time.Hour
+	now := time.Now()
+	var all []ledger.Lease
+	for i := range 2 * atOnce {
+		addr := netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)})
+		all = append(all, ledger.Lease{Set: "s", Origin: "ops", Since: now,
+			Until: now.Add(by + lasts), Entry: ledger.Of(netip.PrefixFrom(addr, 32))})
+	}
+	if err := a.ledger.Record(all, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.now()
+	k.jump = func() { // another has the ledger for ten hours, and the clock goes back by them
+		path := a.opts.Ledger
+		if err := a.ledger.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l, err := ledger.Open(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.ledger = l
+		t.Cleanup(func() { l.Close() })
+		if err := l.Record([]ledger.Lease{{Set: "no-such", Origin: "ops", Since: now.Add(by),
+			Entry: ledger.Of(netip.MustParsePrefix("198.51.100.9/32"))}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.compare(t.Context())
+	if n := len(k.sets["s"]); n != len(all) {
+		t.Errorf("the kernel has %d of %d", n, len(all))
+	}
+	last := all[len(all)-1].Entry.Prefix
+	if has := k.sets["s"][last]; has > lasts+time.Second {
+		t.Errorf("the kernel has the last one for %v, of %v", has, lasts)
+	}
+	if n := a.ledger.Leases(); n != len(all)+1 {
+		t.Errorf("the ledger has %d of %d leases", n, len(all)+1)
+	}
+}
+
 // start makes an agent that reads a file from its beginning, with what Run does before its loop.
 func start(t testing.TB, dir string, k Kernel, more string) *Agent {
 	t.Helper()

@@ -32,10 +32,12 @@ func (a *Agent) compare(ctx context.Context) {
 		return
 	}
 	a.withdrawOwed(ctx)
-	c := &comparison{agent: a, protected: protected, begun: a.now(),
+	c := &comparison{agent: a, protected: protected,
 		all: map[string]*SetStatus{}, some: map[string][]sets.Entry{}}
+	begun := time.Now()
 	err := a.pages(ctx, func(after string) (string, error) {
 		seen := 0
+		c.begin(a.now())
 		next, err := a.ledger.Page(after, func(l ledger.Lease) bool {
 			seen++
 			c.take(&l)
@@ -50,9 +52,9 @@ func (a *Agent) compare(ctx context.Context) {
 	if err != nil {
 		a.ledgerPart.Fails(fmt.Errorf("read it: %w", err))
 	}
-	a.compared(c.all, c.leases, c.begun)
-	a.sweep(ctx, c.begun, c.ended, c.refused)
-	took := time.Since(c.begun)
+	a.compared(c.all, c.leases, begun)
+	a.sweep(ctx, c.ended, c.refused)
+	took := time.Since(begun)
 	a.status.Compare.Seconds = took.Seconds()
 	pause := a.opts.Interval
 	if a.status.Compare.Entries >= manyEntries {
@@ -66,7 +68,7 @@ func (a *Agent) compare(ctx context.Context) {
 type comparison struct {
 	agent     *Agent
 	protected *enforce.Protected
-	begun     time.Time
+	now       time.Time // when the page was begun
 
 	leases, ended, refused int // of the leases taken, by what became of them
 
@@ -77,10 +79,18 @@ type comparison struct {
 	counted bool                    // a page before has counted last
 }
 
+// begin begins a page. Since the last one the clock may have jumped, and all leases with it: an end
+// of before is no longer one.
+func (c *comparison) begin(now time.Time) {
+	if c.now = now; !c.last.Until.IsZero() {
+		c.last.Until = now
+	}
+}
+
 // take takes the next lease of a page.
 func (c *comparison) take(l *ledger.Lease) {
 	switch {
-	case l.Ended(c.begun):
+	case l.Ended(c.now):
 		c.ended++
 	case c.agent.refuses(c.protected, l) != "":
 		c.refused++
@@ -105,7 +115,7 @@ func (c *comparison) put() {
 	c.pending = false
 	e := entryOf(c.last.Entry, sets.Forever)
 	if !c.last.Until.IsZero() {
-		e.Lease = c.last.Until.Sub(c.begun)
+		e.Lease = c.last.Until.Sub(c.now)
 	}
 	set := c.last.Set
 	if c.all[set] == nil {
@@ -126,7 +136,7 @@ func (c *comparison) flush(ctx context.Context) {
 			continue
 		}
 		st := c.all[set]
-		raised, left, err := c.agent.opts.Kernel.Raise(ctx, set, entries, c.begun)
+		raised, left, err := c.agent.opts.Kernel.Raise(ctx, set, entries, c.now)
 		if err != nil {
 			st.Missing += len(entries)
 			st.Error, st.err = err.Error(), err
@@ -194,7 +204,7 @@ func (a *Agent) tellSet(st *SetStatus, at time.Time) {
 
 // sweep takes leases out of the ledger that have ended, and those with an address that no entry may
 // have.
-func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
+func (a *Agent) sweep(ctx context.Context, ended, refused int) {
 	if refused > 0 {
 		protected := a.protected(ctx)
 		n, err := a.withdraw(ctx, func(l ledger.Lease) bool {
@@ -215,6 +225,7 @@ func (a *Agent) sweep(ctx context.Context, now time.Time, ended, refused int) {
 	}
 	err := a.pages(ctx, func(after string) (string, error) {
 		var some []ledger.Lease
+		now := a.now()
 		next, err := a.ledger.Page(after, chosen(&some, func(l ledger.Lease) bool {
 			return l.Ended(now)
 		}))
@@ -279,7 +290,7 @@ func (a *Agent) between(ctx context.Context) {
 func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (n int, err error) {
 	var failed error
 	err = a.pages(ctx, func(after string) (string, error) {
-		some, next, err := withdrawPage(ctx, a.ledger, a.opts.Kernel, which, after)
+		some, next, err := withdrawPage(ctx, a.ledger, a.opts.Kernel, which, after, a.now())
 		n, failed = n+some, cmp.Or(failed, err)
 		return next, nil
 	})
@@ -334,8 +345,12 @@ func (a *Agent) withdrawOwed(ctx context.Context) {
 // another lease of it lives, and for as long.
 func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 	which func(ledger.Lease) bool) (n int, err error) {
+	now := time.Now()
+	if _, err := l.Clock(now); err != nil {
+		return 0, err
+	}
 	for after := ""; ; {
-		some, next, failed := withdrawPage(ctx, l, k, which, after)
+		some, next, failed := withdrawPage(ctx, l, k, which, after, now)
 		n, err = n+some, cmp.Or(err, failed)
 		if next == "" {
 			return n, err
@@ -349,13 +364,12 @@ func Withdraw(ctx context.Context, l *ledger.Ledger, k Kernel,
 // ledger still has the leases, and the next comparison finds them. n is how many it withdrew; next
 // is where the next page begins, "" at the end of the ledger or with an error.
 func withdrawPage(ctx context.Context, l *ledger.Ledger, k Kernel, which func(ledger.Lease) bool,
-	after string) (n int, next string, err error) {
+	after string, now time.Time) (n int, next string, err error) {
 	type ends struct {
 		was, stays    time.Time
 		forever, kept bool // was until withdrawn; stays until withdrawn
 		others        bool
 	}
-	now := time.Now()
 	var some []ledger.Lease
 	if next, err = l.Page(after, chosen(&some, which)); err != nil || len(some) == 0 {
 		return 0, next, err

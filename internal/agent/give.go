@@ -205,6 +205,9 @@ func (a *Agent) changesOf(ctx context.Context, c *piece, out *given) (*changes, 
 		protected = nobody
 	}
 	for i, of := range c.until {
+		if !of.until.IsZero() { // told before the clock jumped, it lasts as long as it was to
+			of.until = now.Add(of.until.Sub(now))
+		}
 		if why := refuses(protected, of.entry); why != "" {
 			if out.refused++; c.told+out.refused <= maxToldRefusals {
 				a.refuse(batchKey{c.set, c.origin, of.entry}, why)

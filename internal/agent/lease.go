@@ -180,7 +180,7 @@ func checkOrigin(name string) error {
 
 // LeaseOnce leases entries where no agent runs, as a running one does. It returns how many.
 func LeaseOnce(ctx context.Context, l *ledger.Ledger, o Options, in *AddInput) (int, error) {
-	a := &Agent{opts: o, ledger: l, told: map[string]time.Time{}}
+	a := &Agent{opts: o, ledger: l, told: map[string]time.Time{}, events: &pubsub.Hub{}}
 	origin := policy.CommandOrigin
 	if in.Body.Origin != "" {
 		origin = in.Body.Origin

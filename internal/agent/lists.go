@@ -181,8 +181,9 @@ func (a *Agent) stateOf(ctx context.Context, l *lister, leases int) feed.State {
 
 // leased returns the leases of a list that have not ended.
 func (a *Agent) leased(ctx context.Context, l *lister) (map[ledger.Entry]time.Time, error) {
+	var now time.Time
+	a.in(ctx, func() { now = a.now() })
 	all, err := a.leasesOf(ctx, l.Set.Name, l.Name)
-	now := time.Now()
 	for p, until := range all {
 		if !until.IsZero() && !until.After(now) {
 			delete(all, p)

@@ -9,8 +9,8 @@ import (
 
 // Times in the file are those of a clock that nobody sets: it goes on from one process to the next,
 // and stands still while none has the file. The clock of the machine is ahead of it by an offset,
-// in ms, which stands in the file with the latest time at which a lease was recorded. Of a file
-// without them the offset is 0.
+// in ms, which stands in the file with the latest time that is known: that of the newest lease, or
+// of some minutes ago. Of a file without them the offset is 0.
 type clock struct {
 	ahead, latest int64
 	told          time.Time // when Clock was called last; zero: never
@@ -23,6 +23,11 @@ const clockBytes = 16
 // leastJump is how far a clock jumps at least: less is a clock that goes a little fast, or slow.
 const leastJump = 2 * time.Second
 
+// noteEvery is after how long without a new lease the time is noted in the file. A machine that
+// begins with an older time has leases last from then on: without it one of a day did not end
+// where each boot takes it back to when it was given.
+const noteEvery = 10 * time.Minute
+
 // Clock tells the ledger the time, as time.Now gives it. Where the clock of the machine has jumped
 // since the ledger was told last, all leases are moved with it, so that each lasts as long as it
 // was to; by how much is returned. The kernel's clock does not jump, and stands still while a
@@ -32,7 +37,7 @@ func (l *Ledger) Clock(now time.Time) (jumped time.Duration, err error) {
 }
 
 // told is Clock with the time that has passed since the last call, by a clock that nobody sets. At
-// the first call only a time before that of a lease shows a jump.
+// the first call only a time before the latest one that is known shows a jump.
 func (l *Ledger) told(now time.Time, passed time.Duration) (jumped time.Duration, err error) {
 	if l.db == nil {
 		return 0, ErrClosed
@@ -45,12 +50,17 @@ func (l *Ledger) told(now time.Time, passed time.Duration) (jumped time.Duration
 			expected = latest
 		}
 	}
+	next := l.clock
 	if jumped = shows.Sub(expected).Truncate(time.Millisecond); jumped.Abs() < leastJump {
-		l.clock.told = now
+		jumped = 0
+	}
+	next.ahead, next.told = next.ahead+jumped.Milliseconds(), now
+	known := shows.UnixMilli() - next.ahead
+	if jumped == 0 && (l.leases == 0 || known-next.latest < noteEvery.Milliseconds()) {
+		l.clock = next
 		return 0, nil
 	}
-	next := l.clock
-	next.ahead, next.told = next.ahead+jumped.Milliseconds(), now
+	next.latest = max(next.latest, known)
 	if err := l.update(func(tx *bbolt.Tx) error { return next.write(tx) }); err != nil {
 		return 0, err
 	}

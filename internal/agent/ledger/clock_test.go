@@ -113,6 +113,39 @@ func TestALeaseLastedForAsLongAsTheClockWasSetBack(t *testing.T) {
 	r.rests(0)
 }
 
+// TestEachBootTookALeaseBackToWhenItWasGiven: of a machine that begins in 1970 each day, and has no
+// new leases, a lease of a day did not end.
+func TestEachBootTookALeaseBackToWhenItWasGiven(t *testing.T) {
+	r := &reading{t: t, path: filepath.Join(t.TempDir(), "agent.db"),
+		wall: time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC)}
+	r.open()
+	r.tell(0)
+	one, other := lease(1, "ids", r.wall.Add(24*time.Hour)), lease(2, "forever", time.Time{})
+	one.Since, other.Since = r.wall, r.wall
+	if err := r.l.Record([]Lease{one, other}, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := 24 * time.Hour
+	for range 3 {
+		for range 7 {
+			r.pass(time.Hour, 0)
+			r.tell(0)
+		}
+		left -= 7 * time.Hour
+		r.pass(time.Minute, 0) // which is not noted
+		r.tell(0)
+		r.wall = time.Unix(0, 0)
+		r.open()
+		if jumped, err := r.l.told(r.wall, 0); err != nil || jumped > -20*365*24*time.Hour {
+			t.Errorf("the clock has jumped by %v, %v", jumped, err)
+		}
+		r.rests(left)
+		r.pass(0, 56*365*24*time.Hour)
+		r.tell(56 * 365 * 24 * time.Hour)
+		r.rests(left)
+	}
+}
+
 // TestALedgerThatIsNotOpenKnowsNoTime.
 func TestALedgerThatIsNotOpenKnowsNoTime(t *testing.T) {
 	l := &Ledger{}

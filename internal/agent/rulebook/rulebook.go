@@ -107,9 +107,13 @@ func (b *Book) Remove(id string) error {
 	return b.save()
 }
 
+// leastJump is how far a clock jumps at least, as for leases.
+const leastJump = 2 * time.Second
+
 // Expire forgets the rules whose lease has ended, including those of interfaces that nobody
 // watches. Of one that begins later than now, as where a machine has booted with an older time, the
-// lease begins now.
+// lease begins now. From then on its times go by the clock that nobody sets, as now does, and the
+// file has what they are by the clock of the wall: a time server that sets that ends no rule.
 func (b *Book) Expire(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,6 +123,10 @@ func (b *Book) Expire(now time.Time) error {
 			b.all[i].Since, b.all[i].Until = now, b.all[i].Until.Add(-early)
 			b.dirty = true
 		}
+		r := &b.all[i]
+		was := r.Until.Round(0)
+		r.Since, r.Until = now.Add(r.Since.Sub(now)), now.Add(r.Until.Sub(now))
+		b.dirty = b.dirty || r.Until.Round(0).Sub(was).Abs() >= leastJump
 	}
 	b.all = slices.DeleteFunc(b.all, func(r Rule) bool { return !now.Before(r.Until) })
 	if len(b.all) == was && !b.dirty {

@@ -3,6 +3,7 @@ package rulebook
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -66,6 +67,32 @@ func TestARuleStayedUntilTheClockHadComeToItsEndAgain(t *testing.T) {
 	}
 	if err := b.Expire(boot.Add(time.Hour)); err != nil || len(b.Of("eth0")) != 0 {
 		t.Errorf("%v, %+v", err, b.Of("eth0"))
+	}
+}
+
+// TestATimeServerEndedTheRulesOfABoot: a rule of a machine that had booted in 1970 was moved there,
+// and was over as soon as a time server had set the clock.
+func TestATimeServerEndedTheRulesOfABoot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.json")
+	filled(t, path)
+	b := Open(path)
+	for i := range b.all { // of a machine whose clock was ahead of the one that the test has
+		b.all[i].Since = time.Now().Add(time.Hour).Round(0)
+		b.all[i].Until = b.all[i].Since.Add(time.Hour)
+	}
+	now := time.Now()
+	if err := b.Expire(now); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.Of("eth0") {
+		left := r.Until.Sub(now)
+		if left != time.Hour || !strings.Contains(r.Until.String(), " m=") {
+			t.Errorf("a rule of an hour has %v left, and ends at %v, which a clock that is set "+
+				"decides", left, r.Until)
+		}
+	}
+	if len(b.Of("eth0")) != 2 {
+		t.Errorf("%+v", b.Of("eth0"))
 	}
 }
 
