@@ -128,8 +128,8 @@ func TestARemovalSaidNothingOfUnitsThatStartNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, said := saying(t, dir, "preremove", "remove")
-	if want := "levee: web.service does not start without levee from now on: rm " + own +
-		"\n"; said != want {
+	if want := "levee: web.service does not start without levee from now on:\nrm '" + own +
+		"'; systemctl daemon-reload\n"; said != want {
 		t.Errorf("%q, want %q", said, want)
 	}
 	scripted(t, dir, "preremove", "upgrade")
