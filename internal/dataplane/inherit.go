@@ -224,7 +224,11 @@ func (u *up) inheritMapsOf(k *inherited, p *codegen.Program, g *store.Descriptio
 			if err != nil {
 				return err
 			}
-			if m == nil || p.Spec.Maps[p.Maps[i].Name].Compatible(m) != nil {
+			if m == nil {
+				continue
+			}
+			if p.Spec.Maps[p.Maps[i].Name].Compatible(m) != nil {
+				u.noteAnew(p.Maps[i])
 				continue
 			}
 			if u.leaves && inspect.IsShared(old) {
@@ -235,6 +239,16 @@ func (u *up) inheritMapsOf(k *inherited, p *codegen.Program, g *store.Descriptio
 		}
 	}
 	return nil
+}
+
+// noteAnew notes that a memory whose contents cannot be moved is of another shape than it was, as
+// after an upgrade.
+func (u *up) noteAnew(use codegen.MapUse) {
+	if row := state.Of(use.Holds.What); row != nil && row.Seed != nil && row.Carry == nil &&
+		use.Lifetime == codegen.Carried {
+		u.Note("%s: the memory of %s has another shape than it had, and begins empty", u.Dev,
+			row.Name)
+	}
 }
 
 // openOld opens a map of a generation, nil if it is gone.

@@ -2,20 +2,25 @@ package dataplane
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/sets"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/codegen"
+	"levee/internal/filter/echo"
 	"levee/internal/lang/policy"
 )
 
@@ -143,6 +148,44 @@ func TestMapsLiveAsLongAsTheirLedgerSays(t *testing.T) {
 	wantCell(t, "d", 0) // another thing, beside the one of the interface
 	bringCells(t, "five.levee", 0, all...)
 	wantCell(t, "d", 3)
+}
+
+// TestAMemoryOfAnotherShapeBeginsEmpty: proven flows of a policy that another version has put in
+// force, with lines of another shape, do not go on, which up says. The next replace keeps them.
+func TestAMemoryOfAnotherShapeBeginsEmpty(t *testing.T) {
+	newTestNet(t)
+	const text = "prove \"a\" udp port 27015 reply echo 4 bytes at 0 in request at 0\n" +
+		"pass udp proven flow\ndefault drop\n"
+	up := func() []string {
+		t.Helper()
+		r, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: store.XDPNative,
+			PolicyPath: "/etc/test.levee", Source: []byte(text)}, compileText(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Notes
+	}
+	up()
+	if err := generation.TransactOn(t.Context(), "lv0",
+		func(s *store.Store, a *attach.Attachment) error {
+			pin := filepath.Join(s.Pins(a.Key, a.Current().Generation), echo.Map)
+			m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, MaxEntries: 1,
+				ValueSize: uint32(echo.Size) - 1<<15, Flags: unix.BPF_F_MMAPABLE})
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return errors.Join(os.Remove(pin), m.Pin(pin))
+		}); err != nil {
+		t.Fatal(err)
+	}
+	const says = "lv0: the memory of echoes has another shape than it had, and begins empty"
+	if notes := up(); !slices.Contains(notes, says) {
+		t.Errorf("notes are %q", notes)
+	}
+	if notes := up(); slices.Contains(notes, says) {
+		t.Errorf("of the same shape, notes are %q", notes)
+	}
 }
 
 // carriedAndAttached puts a policy in force with a cell c that is carried and holds 7, and a cell d
