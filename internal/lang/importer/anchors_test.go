@@ -69,6 +69,73 @@ func TestAnchorsAreReadFromTheirFiles(t *testing.T) {
 	}
 }
 
+// Names within an anchor are of anchors in it: a file that names its own anchor was read without an
+// end. What is loaded last is what an anchor has.
+func TestAnchorsWithinAnchors(t *testing.T) {
+	const load = "block in\nanchor a\nload anchor a from \"/etc/x\"\n"
+	files := map[string]string{"x": "anchor a\npass in proto udp to port 53 no state\n",
+		"y": "pass in proto udp to port 54 no state\n"}
+	for _, c := range []struct{ name, conf, want string }{
+		{"itself", load, "pass udp port 53"},
+		{"the last one", load + "load anchor a from \"/etc/y\"\n", "pass udp port 54"},
+		{"in it", load + "load anchor a/a from \"/etc/y\"\n",
+			"pass udp port 53\npass udp port 54"},
+		{"in braces", "block in\nanchor \"b\" {\n anchor a\n}\n" +
+			"load anchor a from \"/etc/x\"\nload anchor b/a from \"/etc/y\"\n", "pass udp port 54"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			given := map[string]string{}
+			for name, text := range files {
+				if strings.Contains(c.conf, "/etc/"+name) {
+					given[name] = text
+				}
+			}
+			got, _, err := fromAnchors(t, c.conf, given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want+"\ndefault drop", got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+	_, _, err := fromAnchors(t, load+"load anchor b from \"/opt/x\"\n",
+		map[string]string{"x": files["x"]})
+	if err == nil || !strings.Contains(err.Error(), "files of one name") {
+		t.Errorf("two files of one name: %v", err)
+	}
+}
+
+// The addresses of another interface were `self`, too, where it was named by an anchor's file, by
+// nat or by its networks. Those of lo1, of jails and anycast, were nobody's.
+func TestOthersAreNamedAnywhere(t *testing.T) {
+	const conf = "block in\npass in proto udp to (em0) port 53 no state\n"
+	for more, elsewhere := range map[string]bool{
+		"": false, "nat on em0 inet from ! (em0) to any -> (em0)\n": false,
+		"set skip on lo0\npass out on em0 queue (q1, q2)\n": false,
+		"nat on em0 from em1:network to any -> (em0)\n":     true,
+		"nat on em1 from any to any -> (em1)\n":             true,
+		"block in from (em1)\n":                             true,
+		"anchor a\nload anchor a from \"/x\"\n":             true,
+	} {
+		files := map[string]string{}
+		if strings.HasPrefix(more, "anchor") {
+			files["x"] = "pass in on em1\n"
+		}
+		got, _, err := fromAnchors(t, conf+more, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(got, "self not to elsewhere") != elsewhere {
+			t.Errorf("%q:\n%s", more, got)
+		}
+	}
+	got, _, err := fromAnchors(t, "block in\npass in proto udp to lo1 port 53 no state\n", nil)
+	if err != nil || !strings.Contains(got, "pass udp to lo1 port 53") {
+		t.Errorf("lo1: %v\n%s", err, got)
+	}
+}
+
 // A comment ended with its line, and a word took up the backslash behind it: two sets were refused.
 func TestLinesOfPFGoOn(t *testing.T) {
 	got, _ := fromPF(t, "block in proto tcp \\\n to port 23 # \\\n pass in\n"+

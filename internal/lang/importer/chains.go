@@ -470,7 +470,11 @@ func (fl *flattener) walk(ch *Chain, at int, c match.Match, up *frame, base int)
 				fl.out.log(r, m)
 			}
 			if r.rated {
-				fl.out.limit(r, m, c)
+				all := &c
+				if len(skip) > 0 {
+					all = nil
+				}
+				fl.out.limit(r, m, all)
 				if r.Verb == DoDrop { // what is below goes on
 					continue
 				}

@@ -173,7 +173,7 @@ func (fl *flattener) takeCovered() {
 		if s.action == "" {
 			continue
 		}
-		if left -= len(decided); left < 0 {
+		if left -= len(decided) * (1 + s.m.Weight()/16); left < 0 {
 			return
 		}
 		if slices.ContainsFunc(decided, func(d *statement) bool { return s.m.Within(d.m) }) {

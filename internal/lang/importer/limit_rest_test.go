@@ -126,3 +126,53 @@ func TestOrderedFlags(t *testing.T) {
 		}
 	}
 }
+
+// A limit that is exact lets through what the source does, no more and no less.
+func TestLimitsThatAreNotExactAreNamed(t *testing.T) {
+	const above = "-A b -m hashlimit --hashlimit-above 10/sec --hashlimit-mode srcip " +
+		"--hashlimit-name x -j DROP"
+	for _, c := range []struct {
+		name, policy string
+		rules        []string
+		want         string
+		widened      int
+	}{
+		{"what is above a limit of connections is dropped behind it", "ACCEPT", []string{
+			"-m state --state ESTABLISHED,RELATED -m limit --limit 9/sec -j ACCEPT",
+			"-m state --state ESTABLISHED,RELATED -j DROP"},
+			"limit ipv4 established rate 9/s burst 5", 0},
+		{"or passed", "DROP", []string{
+			"-m state --state ESTABLISHED,RELATED -m limit --limit 9/sec -j ACCEPT",
+			"-m state --state ESTABLISHED,RELATED -j ACCEPT"}, "", 0},
+		{"what comes to a rule twice counts twice", "ACCEPT", []string{":b - [0:0]",
+			"-p tcp -m tcp --dport 22 -j b", "-p tcp -j b", above}, "", 1},
+		{"but for what is decided in between", "ACCEPT", []string{":b - [0:0]",
+			"-p tcp -m tcp --dport 22 -j b", "-p tcp -m tcp --dport 22 -j ACCEPT", "-p tcp -j b",
+			above}, "limit ipv4 tcp rate 10/s burst 5 by source", 0},
+		{"conditions before a limit that are read later", "DROP", []string{"-p udp -m u32 --u32 " +
+			"0>>22&0x3C@8=0x1 -m limit --limit 5/sec -m ttl --ttl-eq 5 -j ACCEPT"},
+			"limit ipv4 udp ttl 5 payload at 0 00000001 rate 5/s burst 5", 1},
+		{"and behind it", "DROP", []string{"-m limit --limit 5/sec -m rpfilter -j ACCEPT"},
+			"limit ipv4 rate 5/s burst 5", 0},
+		{"u32 behind it", "DROP", []string{"-p udp -m limit --limit 5/sec -m u32 --u32 " +
+			"0>>22&0x3C@8=0x1 -j ACCEPT"}, "limit ipv4 udp rate 5/s burst 5", 0},
+		{"what has returned does not count", "ACCEPT", []string{":b - [0:0]",
+			"-s 10.0.0.0/8 -j b", "-A b -p tcp -m tcp --dport 80 -j RETURN",
+			"-A b -p tcp -m limit --limit 5/sec -m tcp --dport 22 -j ACCEPT", "-p tcp -j DROP"},
+			"limit tcp from 10.0.0.0/8 port 22 rate 5/s burst 5", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text, rep := fromIPTables(t, importer.Rulesets{}, save(c.policy, c.rules...))
+			got := ""
+			for line := range strings.Lines(rulesOf(text)) {
+				if strings.HasPrefix(line, "limit ") {
+					got += strings.TrimSpace(line)
+				}
+			}
+			if got != c.want || rep.Fates.Widened != c.widened {
+				t.Errorf("%q, not %q; %d widen, not %d:\n%s", got, c.want, rep.Fates.Widened,
+					c.widened, text)
+			}
+		})
+	}
+}

@@ -199,19 +199,21 @@ func dropsNext(ch *Chain, n int, m *match.Match) bool {
 }
 
 // limit writes a limit for the packets of m, if there is one; see settle.
-func (o *Output) limit(r *ChainRule, m, c match.Match) {
+// all are the packets that come to the rule, nil if no match says which.
+func (o *Output) limit(r *ChainRule, m match.Match, all *match.Match) {
 	if r.Rate.Syns {
 		if m = m.And(&match.TcpSyn); m.Never {
 			return
 		}
 	}
-	at := o.plain(m)
+	at, is := o.plain(m), m.With(match.Known, match.Just(1)).Settle()
+	o.limited = o.limited || !is.Never && !opens(&is) && !o.isDecided(&is)
 	o.keeps = o.keeps || at.Fields[match.Known] != nil
 	s := statement{action: "limit", m: at, label: r.Label, named: true, rate: r.Rate.text(&at),
 		of: r}
-	if n := r.Rate.Counts; r.Rate.behind && len(n) == 1 && c.Compatible(&n[0]) {
-		all := o.plain(c.And(&n[0]))
-		s.counts = &all
+	if n := r.Rate.Counts; r.Rate.behind && len(n) == 1 && all != nil && all.Compatible(&n[0]) {
+		counts := o.plain(all.And(&n[0]))
+		s.counts = &counts
 	}
 	o.pending = append(o.pending, s)
 }
@@ -248,13 +250,15 @@ func (fl *flattener) settle() {
 }
 
 // hoist makes one limit of those of a rule that drops, at the first of its places: it has one
-// budget in all of them. One match has to say which packets come to them, and none is decided in
-// between.
+// budget in all of them. One match has to say which packets come to them, none of others is decided
+// in between, and none comes to two of them, where it would count twice.
 func (fl *flattener) hoist(r *ChainRule, at []int) []int {
 	all := fl.out.pending[at[0]].m
 	first := all
 	for _, j := range at[1:] {
 		m, ok := fl.out.pending[j].m, r.Verb != DoAccept
+		twice := m.And(&all)
+		once := m.Compatible(&all) && twice.Never
 		for i := at[0] + 1; ok && i < j; i++ {
 			s := &fl.out.pending[i]
 			if fl.looks++; fl.looks > maxLooks {
@@ -265,8 +269,9 @@ func (fl *flattener) hoist(r *ChainRule, at []int) []int {
 			}
 			both := m.And(&s.m)
 			ok = m.Compatible(&s.m) && (both.Never || s.of == nil && both.Within(first))
+			once = once || ok && (s.action == "pass" || s.action == "drop") && twice.Within(s.m)
 		}
-		if ok {
+		if ok = ok && once; ok {
 			all, ok = all.Or(&m)
 		}
 		if !ok {

@@ -104,10 +104,11 @@ func (o *Output) plain(m match.Match) match.Match {
 	return m
 }
 
-// isDecided tells whether an earlier rule decides all packets of m, which are of connections.
+// isDecided tells whether an earlier rule decides all packets of m, which are of connections, and
+// no limit in front of it leaves any.
 func (o *Output) isDecided(m *match.Match) bool {
 	k := m.Fields[match.Known]
-	return k != nil && k[0].Lo == 1 && slices.ContainsFunc(o.decided, m.Within)
+	return !o.limited && k != nil && k[0].Lo == 1 && slices.ContainsFunc(o.decided, m.Within)
 }
 
 // near writes a rule as a comment.

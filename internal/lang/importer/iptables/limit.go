@@ -57,6 +57,14 @@ func (p *ipRule) useLimit() {
 	}
 }
 
+// countedBy are the packets that come to a limit here, nil if conditions before it are read later.
+func (p *ipRule) countedBy() []match.Match {
+	if len(p.texts)+len(p.words) > 0 || p.path.used {
+		return nil
+	}
+	return p.Rule.Alts
+}
+
 // limits reads options about rates and numbers.
 func (p *ipRule) limits(o string) (bool, error) {
 	l := importer.UpTo
@@ -65,7 +73,7 @@ func (p *ipRule) limits(o string) (bool, error) {
 		v := p.value()
 		switch o {
 		case "--limit":
-			p.rate, p.counts = v, p.Rule.Alts
+			p.rate, p.counts = v, p.countedBy()
 		case "--limit-burst":
 			p.burst = v
 		}
@@ -85,7 +93,7 @@ func (p *ipRule) limits(o string) (bool, error) {
 		if p.module == "connlimit" {
 			p.Limited(l, "-m connlimit counts connections that are open", importer.CountHint)
 		} else {
-			p.rate, p.counts = v, p.Rule.Alts
+			p.rate, p.counts = v, p.countedBy()
 			p.Limited(l, what, importer.LimitHint)
 		}
 		return true, nil

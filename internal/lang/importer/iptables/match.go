@@ -473,7 +473,7 @@ func (p *ipRule) useModule() error {
 		return nil
 	}
 	if p.module == "rpfilter" {
-		p.path.used = true
+		p.path.used, p.early = true, p.early || p.rate != ""
 		return nil
 	}
 	if p.module == "policy" {

@@ -97,7 +97,7 @@ func (p *ipRule) option() error {
 		if known, err := group(p, o); known || err != nil {
 			if p.rate != "" && i == 3 { // see carryStates
 				p.Rule.StateLast = true
-			} else if p.rate != "" && (0 < i && i < 5 || i == 6) {
+			} else if p.rate != "" && i != 0 && i != 5 {
 				p.early = true
 			} else if i == 0 && !noCondition[o] { // iptables looks at these first
 				p.counts = nil

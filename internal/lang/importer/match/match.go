@@ -289,11 +289,26 @@ const MaxWritten = 1 << 20
 
 // Within tells whether all packets of m are of o.
 func (m *Match) Within(o Match) bool {
-	if !m.Compatible(&o) {
+	if !m.mayBeWithin(&o) || !m.Compatible(&o) {
 		return false
 	}
 	both := m.And(&o)
 	return both.Never == m.Never && both.Equal(m)
+}
+
+// mayBeWithin is false where one field or address alone tells that packets of m are none of o. It
+// keeps And from making lists of what large sets have in common.
+func (m *Match) mayBeWithin(o *Match) bool {
+	for f := range numFields {
+		if o.Fields[f] != nil && (m.Fields[f] == nil || !m.Fields[f].Within(o.Fields[f])) {
+			return false
+		}
+	}
+	in := func(a, b *Set) bool { // what And makes of two sets has no name
+		return b == nil || a != nil && (a == b || a.Dynamic || b.Dynamic ||
+			a.Name == "" && a.Addresses.Within(b.Addresses))
+	}
+	return in(m.From.In, o.From.In) && in(m.To.In, o.To.In)
 }
 
 // ButNot returns what m holds for and o, which asks for more than m, does not. It is one match

@@ -33,7 +33,18 @@ func (s Spans) Not(top uint64) Spans {
 }
 
 // Within tells whether all of s is in o.
-func (s Spans) Within(o Spans) bool { return slices.Equal(s.And(o), s) }
+func (s Spans) Within(o Spans) bool {
+	i := 0
+	for _, a := range s {
+		for i < len(o) && o[i].Hi < a.Lo {
+			i++
+		}
+		if i == len(o) || a.Lo < o[i].Lo || o[i].Hi < a.Hi {
+			return false
+		}
+	}
+	return true
+}
 
 // AddressSpan is a range of addresses of one family, inclusive at both ends.
 type AddressSpan struct{ Lo, Hi netip.Addr }

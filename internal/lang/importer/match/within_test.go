@@ -1,6 +1,9 @@
 package match
 
-import "testing"
+import (
+	"net/netip"
+	"testing"
+)
 
 // A match that no packet can have beside another one was taken for a part of it, where their flags
 // had the same bits.
@@ -12,6 +15,22 @@ func TestNothingIsWithinWhatExcludesIt(t *testing.T) {
 	}
 	if !syn.Within(TcpOnly.Settle()) || TcpOnly.Within(syn) {
 		t.Error("a SYN is not within TCP")
+	}
+}
+
+// Each rule is compared with those before it: a list of what two large sets share took minutes.
+func TestWithinMakesNoListOfTwoLargeSets(t *testing.T) {
+	set := func(name string, first byte) Match {
+		s := &Set{Name: name}
+		for i := range 20_000 {
+			s.Addresses = append(s.Addresses, PrefixSpan(netip.PrefixFrom(netip.AddrFrom4(
+				[4]byte{10, byte(i >> 7), byte(i << 1), first}), 32)))
+		}
+		return Match{From: Address{In: s}}.Settle()
+	}
+	a, b := set("a", 1), set("b", 1)
+	if n := testing.AllocsPerRun(1, func() { a.Within(b) }); n > 5 {
+		t.Errorf("%.0f allocations", n)
 	}
 }
 

@@ -22,7 +22,7 @@ func (r *pfRule) own(dir string, item []pfToken, not bool) ([]match.Match, *impo
 		of = ""
 	}
 	dev := r.p.opts.Device
-	loopback := onInterface("lo", name) && !onInterface("lo", dev)
+	loopback := (name == "lo" || name == "lo0") && !onInterface("lo", dev)
 	isDev := dev != "" && (name == "egress" || onInterface(name, dev))
 	isName := name == "self" || name == "egress" || item[0].is("(") || isInterface(word)
 	switch {

@@ -40,13 +40,16 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
 	if err != nil {
 		return importer.Imported{}, err
 	}
-	p.findTables(statements)
+	p.findTables(statements, "")
 	for _, a := range anchors {
 		if err := p.readAnchor(a, statements); err != nil {
 			return importer.Imported{}, err
 		}
 	}
 	p.others = opts.Device != "" && namesOthers(statements, opts.Device)
+	for _, body := range p.bodies {
+		p.others = p.others || opts.Device != "" && namesOthers(body, opts.Device)
+	}
 	p.listed = len(p.tables) == 0 && len(p.reader.macros) == 0 &&
 		!slices.ContainsFunc(statements, func(s pfStatement) bool { return s.tokens[0].is("set") })
 	if err := p.take(statements, match.Match{}); err != nil {
@@ -77,6 +80,7 @@ type pf struct {
 	carried int                      // of them
 	loads   []string                 // anchors that files not given are loaded into
 	bodies  map[string][]pfStatement // what is loaded into anchors
+	at      string                   // the anchor that is read
 	ways    bool                     // packets are sent out by ways that rules name
 	listed  bool                     // it is what pfctl -sr prints, without tables and options
 	others  bool                     // a rule names another interface than the policy's
@@ -131,13 +135,13 @@ func (p *pf) chain() *importer.Chain {
 }
 
 // findTables reads the tables, which rules may name before they are defined, and whether anchors
-// come from files.
-func (p *pf) findTables(in []pfStatement) {
+// come from files; they stand in the anchor that is named.
+func (p *pf) findTables(in []pfStatement, anchor string) {
 	for _, s := range in {
-		p.findTables(s.body)
+		p.findTables(s.body, within(anchor, anchorName(s)))
 		t := s.tokens
 		if name, _ := loadsAnchor(t); name != "" {
-			p.loads = append(p.loads, name)
+			p.loads = append(p.loads, within(anchor, name))
 		}
 		p.ways = p.ways || slices.ContainsFunc(t, func(w pfToken) bool {
 			return w.is("route-to") || w.is("reply-to") || w.is("rtable")
@@ -275,11 +279,16 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 				word+" rewrites destinations before pf's rules look "+
 					"at packets, and levee sees them as they arrive",
 				"write rules with the addresses and ports before the rewriting"))
-		case "match", "scrub", "nat", "altq", "queue", "no", "dummynet", "load", "include",
+		case "load": // see anchor
+			if _, ok := p.bodies[within(p.at, anchorLoaded(s))]; !ok {
+				p.out.Report.Add(at.Remark(importer.LeftOut,
+					"load decides nothing of itself, and the file is not given", ""))
+			}
+		case "match", "scrub", "nat", "altq", "queue", "no", "dummynet", "include",
 			"nat-anchor", "rdr-anchor", "binat-anchor", "dummynet-anchor", "scrub-anchor",
 			"ether", "oldqueue":
 			k := importer.Noticed
-			if word == "load" || word == "include" || strings.HasPrefix(word, "rdr-") {
+			if word == "include" || strings.HasPrefix(word, "rdr-") {
 				k = importer.LeftOut
 			}
 			p.out.Report.Add(at.Remark(k,
@@ -396,16 +405,30 @@ func onInterface(name, dev string) bool {
 		(rest == "" || strings.Trim(name, "0123456789") == name)
 }
 
-// namesOthers tells whether a rule is about an interface besides dev and the loopback.
+// namesOthers tells whether a statement is about an interface besides dev and the loopback, or has
+// its addresses or networks.
 func namesOthers(in []pfStatement, dev string) bool {
 	return slices.ContainsFunc(in, func(s pfStatement) bool {
-		switch s.tokens[0].text {
-		case "pass", "block", "antispoof", "anchor":
-		default:
+		t := s.tokens
+		if t[0].is("table") || t[0].is("load") {
 			return false
 		}
-		at := slices.IndexFunc(s.tokens, func(t pfToken) bool { return t.is("on") || t.is("for") })
-		return namesOthers(s.body, dev) || at >= 0 && othersIn(s.tokens[at+1:], dev)
+		for i := range len(t) - 1 {
+			name, of, _ := strings.Cut(t[i+1].text, ":")
+			var names bool
+			switch word := t[i].text; {
+			case t[i].quoted:
+			case word == "on", word == "for" && t[0].is("antispoof"):
+				names = othersIn(t[i+1:], dev)
+			case word == "from", word == "to", word == "!", of == "network", of == "broadcast",
+				word == "(" && !t[i-min(i, 1)].is("queue"):
+				names = isInterface(name) && othersIn([]pfToken{{text: name}}, dev)
+			}
+			if names {
+				return true
+			}
+		}
+		return namesOthers(s.body, dev)
 	})
 }
 
@@ -440,9 +463,12 @@ func othersIn(t []pfToken, dev string) bool {
 
 // anchor reads rules between braces; those from elsewhere are not in the input.
 func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error {
-	if body, ok := p.bodies[anchorName(s)]; ok {
+	name := within(p.at, anchorName(s))
+	if body, ok := p.bodies[name]; ok {
 		s.body, s.inline = body, true
 	}
+	defer func(at string) { p.at = at }(p.at)
+	p.at = name
 	r := p.newRule(at, s, under)
 	r.Rule.Verb = importer.DoJump // so that nothing of its states is asked for
 	r.read()
@@ -458,7 +484,7 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 	r.Rule.Verb = importer.DoNothing
 	const hint = "give the file that is loaded behind this one, or the rules of the anchor in " +
 		"their place: pfctl -a NAME -sr"
-	if !s.inline && !p.loaded(anchorName(s)) { // pf begins it empty
+	if !s.inline && !p.loaded(name) { // pf begins it empty
 		p.seen = true
 		p.out.Report.Add(at.Remark(importer.Changed,
 			"the anchor is empty in the source: what a program, such "+
@@ -475,18 +501,32 @@ func anchorName(s pfStatement) string {
 	if len(s.tokens) < 2 {
 		return ""
 	}
-	return strings.TrimPrefix(s.tokens[1].text, "/")
+	return s.tokens[1].text
 }
 
-// loadsAnchor returns the anchor that a statement loads rules into, or "", and the file's name.
+// anchorLoaded is the name of the anchor that a statement loads, or "".
+func anchorLoaded(s pfStatement) string {
+	name, _ := loadsAnchor(s.tokens)
+	return name
+}
+
+// within is the path of an anchor that is named in another one.
+func within(anchor, name string) string {
+	if rest, ok := strings.CutPrefix(name, "/"); ok || anchor == "" {
+		return rest
+	}
+	return strings.TrimSuffix(anchor, "/*") + "/" + name
+}
+
+// loadsAnchor returns the anchor that a statement loads rules into, or "", and the file.
 func loadsAnchor(t []pfToken) (name, file string) {
 	if len(t) < 3 || !t[0].is("load") || !t[1].is("anchor") {
 		return "", ""
 	}
 	if len(t) > 4 && t[3].is("from") {
-		file = path.Base(t[4].text)
+		file = t[4].text
 	}
-	return strings.TrimPrefix(t[2].text, "/"), file
+	return t[2].text, file
 }
 
 // loaded tells whether a file that is not in the input may bring rules into an anchor, or into one
@@ -517,14 +557,27 @@ func (p *pf) readAnchor(in importer.Source, statements []pfStatement) error {
 	if err != nil {
 		return err
 	}
-	found := false
+	loaded, from := map[string]string{}, "" // what is loaded last is what an anchor has
 	for _, s := range statements {
-		if name, file := loadsAnchor(s.tokens); name != "" && file == in.Name {
-			p.bodies[name], found = body, true
+		name, file := loadsAnchor(s.tokens)
+		if loaded[within("", name)] = file; path.Base(file) != in.Name {
+			continue
+		}
+		if from != "" && from != file {
+			return r.fail(0, "%s and %s are both loaded, and are files of one name: rename one",
+				match.Quote(from), match.Quote(file))
+		}
+		from = file
+	}
+	var anchors []string
+	for name, file := range loaded {
+		if name != "" && path.Base(file) == in.Name {
+			p.bodies[name] = body
 			p.loads = slices.DeleteFunc(p.loads, func(l string) bool { return l == name })
+			anchors = append(anchors, name)
 		}
 	}
-	if !found {
+	if from == "" {
 		return r.fail(0, "no `load anchor NAME from \"PATH\"` of %s names this file",
 			p.reader.name)
 	}
@@ -534,7 +587,9 @@ func (p *pf) readAnchor(in importer.Source, statements []pfStatement) error {
 				"anchor, and a policy one set of a name; rename one", match.Quote(t[2].text))
 		}
 	}
-	p.findTables(body)
+	for _, name := range anchors {
+		p.findTables(body, name)
+	}
 	return nil
 }
 
