@@ -33,7 +33,8 @@ const (
 	goodSampled  = 300
 	floodSampled = 2000
 	floodRate60k = 60_000
-	judgeText    = "detect \"floods\" enforce\ndefault pass\n"
+	detecting    = "detect \"floods\" enforce\n"
+	judgeText    = detecting + "default pass\n"
 )
 
 // fakeKernel judges packets by the oracle, and holds live rules for their lease.
@@ -41,6 +42,7 @@ type fakeKernel struct {
 	*rand.Rand
 	mu          sync.Mutex
 	base        *policy.Policy
+	text        string // of it
 	state       inforce.State
 	program     uint32
 	rules       []inspect.LiveRule
@@ -88,6 +90,7 @@ func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
 			FromPort: new(uint16(2000)), ToPort: new(uint16(9999)), TTL: new(uint8(50)),
 			Payload: make([]byte, 64)}))
 	}
+	k.text = judgeText
 	k.replace(t)
 	return k
 }
@@ -95,7 +98,7 @@ func newFakeKernel(t *testing.T, seed uint64) *fakeKernel {
 // replace puts another policy into force, which takes live rules with it.
 func (k *fakeKernel) replace(t *testing.T) {
 	t.Helper()
-	p, ds := resolve.Parse("p", []byte(judgeText), nil)
+	p, ds := resolve.Parse("p", []byte(k.text), nil)
 	if p == nil {
 		t.Fatal(ds)
 	}
@@ -107,13 +110,16 @@ func (k *fakeKernel) replace(t *testing.T) {
 	k.load(nil)
 }
 
-// load judges by rules.
+// load judges by rules, each in front of another one or of the default.
 func (k *fakeKernel) load(rules []inspect.LiveRule) {
-	var text strings.Builder
+	lines := strings.Split(k.text, "\n")
 	for _, r := range rules {
-		text.WriteString(k.lab.scaled(r.Rule) + "\n")
+		at := slices.IndexFunc(lines, func(l string) bool {
+			return r.Before != "" && l == r.Before || strings.HasPrefix(l, "default ")
+		})
+		lines = slices.Insert(lines, at, k.lab.scaled(r.Rule))
 	}
-	k.with, _ = resolve.Parse("p", []byte(text.String()+judgeText), nil)
+	k.with, _ = resolve.Parse("p", []byte(strings.Join(lines, "\n")), nil)
 	k.slots = k.with.Slots()
 	k.rules, k.judge, k.counts = rules, oracle.New(k.with), map[string]episode.Count{}
 	k.judged = map[*byte]oracle.Result{}

@@ -327,9 +327,16 @@ type attack struct {
 func attacked(t *testing.T, before, lasts time.Duration, flood *stream,
 	others ...*stream) (out attack) {
 	t.Helper()
+	return attackedBehind(t, judgeText, before, lasts, flood, others...)
+}
+
+// attackedBehind is attacked for a policy.
+func attackedBehind(t *testing.T, text string, before, lasts time.Duration, flood *stream,
+	others ...*stream) (out attack) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 50 * time.Millisecond
-		s := newLab(t, max(1, int(flood.rate/4000)), others)
+		s := newLab(t, text, max(1, int(flood.rate/4000)), others)
 		l := s.k.lab
 		clients := l.streams[:len(l.streams)-len(others)]
 		s.passes(before)
@@ -371,8 +378,10 @@ func attacked(t *testing.T, before, lasts time.Duration, flood *stream,
 }
 
 // newLab is an agent in the lab, with its clients and others.
-func newLab(t *testing.T, scale int, others []*stream) *shell {
+func newLab(t *testing.T, text string, scale int, others []*stream) *shell {
 	k := newFakeKernel(t, 1)
+	k.text = text
+	k.replace(t)
 	k.state.Dev = "lo" // there is one on every machine
 	k.lab = &lab{Rand: rand.New(rand.NewPCG(1, 39)), streams: append(labClients(), others...),
 		scale: scale, begun: time.Now(), now: time.Now(), each: calmRate,

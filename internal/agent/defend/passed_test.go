@@ -2,9 +2,11 @@ package defend
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
@@ -62,6 +64,32 @@ func TestWhatPassedASampleIsKnown(t *testing.T) {
 	}
 }
 
+// TestALabelOfAnotherRulePassedNothing: packets that a rule had passed before another one got its
+// label counted as those of that, in front of rules which by now would drop them.
+func TestALabelOfAnotherRulePassedNothing(t *testing.T) {
+	first := parsed(t, "pass udp as \"web\"\npass tcp\ndefault drop\n")
+	second := parsed(t, "pass icmp as \"web\"\npass udp\npass tcp\ndefault drop\n")
+	g, now := newGood(), time.Now()
+	for _, by := range []string{"label:web", "text:pass tcp#1", "default", "text:gone#1"} {
+		g.add(&frame{at: now, by: by})
+	}
+	by := func() (out []string) {
+		for _, f := range g.chunks[0].frames {
+			out = append(out, f.by)
+		}
+		return out
+	}
+	g.replaced(first, first)
+	if got := by(); got[0] != "label:web" {
+		t.Errorf("by the same policy: %q", got)
+	}
+	g.replaced(first, second)
+	if got := by(); !slices.Equal(got, []string{signature.Unsaid, "text:pass tcp#1", "default",
+		signature.Unsaid}) {
+		t.Errorf("by another: %q", got)
+	}
+}
+
 // TestALimitCostsWhatItDropsWhereItStands: the cost of a limit on a whole kind was told behind all
 // rules, where it drops nothing of what these pass. So it was none, and the limit came into force
 // in front of the rule that passes the flood, and took nearly all that clients sent.
@@ -80,5 +108,30 @@ func TestALimitCostsWhatItDropsWhereItStands(t *testing.T) {
 	if all := strings.Join(why, "; "); len(rules) > 0 || !strings.Contains(all,
 		"no limit: it would drop 20 % of 5000 good packets") {
 		t.Errorf("%+v; %q", rules, why)
+	}
+}
+
+// TestFloodsThatRulesPass: in front of `pass` a rule costs what it takes of clients there. Behind
+// the default of a policy without rules all was right, and a limit took clients' datagrams here.
+func TestFloodsThatRulesPass(t *testing.T) {
+	mimic := func(r *rand.Rand) packet.Spec {
+		s := likeClients(r)
+		s.From = labClient(r.IntN(labHosts))
+		return s
+	}
+	tells := func(r *rand.Rand) packet.Spec {
+		return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+			ToPort: new(uint16(443)), Payload: some(r, 30)}
+	}
+	policy := "pass tcp\npass udp\npass icmp\n" + detecting + "default drop\n"
+	a := attackedBehind(t, policy, 8*time.Second, 4*time.Second,
+		&stream{rate: 40_000, make: mimic})
+	if a.lost > 0.002 || len(a.all) != 1 {
+		t.Errorf("like clients: %.2f %% of their packets were dropped: %+v", 100*a.lost, a.all)
+	}
+	a = attackedBehind(t, policy, 8*time.Second, 3*time.Second, &stream{rate: 40_000, make: tells})
+	if a.drop == 0 || a.drop > 1 || a.dropped < 0.99 || a.lost > 0.002 {
+		t.Errorf("unlike clients: half was dropped after %.2f s, %.2f %% from two seconds on, and "+
+			"%.3f %% of clients' packets: %+v", a.drop, 100*a.dropped, 100*a.lost, a.all)
 	}
 }

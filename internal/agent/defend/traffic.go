@@ -94,6 +94,27 @@ type chunk struct {
 	raised bool // it was unlike the traffic before
 }
 
+// replaced has a policy come in the place of another one. Of packets that rules have passed which
+// it lacks, or has in other words by the same label, nobody knows what would pass them now.
+func (g *good) replaced(old, by *policy.Policy) {
+	texts, same := map[string]string{}, map[string]bool{}
+	for _, s := range old.Slots() {
+		if s.Rule != nil {
+			texts[s.ID] = s.Rule.Text
+		}
+	}
+	for _, s := range by.Slots() {
+		same[s.ID] = s.Rule == nil || texts[s.ID] == s.Rule.Text
+	}
+	for _, c := range g.chunks {
+		for i := range c.frames {
+			if f := &c.frames[i]; !same[f.by] {
+				f.by = signature.Unsaid
+			}
+		}
+	}
+}
+
 func newGood() *good { return &good{rnd: rand.New(rand.NewPCG(20261125, 1))} }
 
 // add draws from what passes now.

@@ -188,6 +188,9 @@ func (w *Watcher) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.base != nil {
+		w.good.replaced(w.base, p)
+	}
 	w.base, w.state, w.link = p, state, w.sampler.Link()
 	w.parts.set(p.Detects, len(w.written()) > 0)
 	w.nextReady = time.Time{}

@@ -38,6 +38,7 @@ type Sampler struct {
 	follower
 	snap   int
 	stamp  string // of the policies that were followed last
+	steady bool   // the look before had the same
 	stop   func()
 	mapped []byte
 	before capture.Sampled // of programs that are gone
@@ -133,14 +134,15 @@ func (s *Sampler) Counted() (told, full uint64) {
 const followAnyway = 2 * time.Second
 
 // Follow goes on behind another policy, if it was replaced. IsNotAttached: there is none
-// any more. Where nothing has changed since the last call, it takes no lock of policies.
+// any more. Where nothing has changed since the last two calls, it takes no lock of policies: two
+// changes within a tick of the clock of files leave one stamp.
 func (s *Sampler) Follow(ctx context.Context) error {
 	stamp, err := generation.RunStamp()
-	if err == nil && stamp != "" && stamp == s.stamp && s.Hook != nil &&
-		time.Since(s.looked) < followAnyway {
+	same := err == nil && stamp != "" && stamp == s.stamp
+	if same && s.steady && s.Hook != nil && time.Since(s.looked) < followAnyway {
 		return nil
 	}
-	s.stamp = ""
+	s.stamp, s.steady = "", same
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
