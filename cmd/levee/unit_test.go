@@ -199,7 +199,16 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 		"start-stop-daemon": "#!/bin/sh\necho \"$*\" >>" + calls + "\n",
 		"ebegin":            "#!/bin/sh\n", "eend": "#!/bin/sh\nexit $1\n",
 		"eth0.levee": "default pass\n",
+		// A link that gets its address while somebody waits.
+		"sleep": "#!/bin/sh\necho sleep >>" + calls + "\n" +
+			"echo fe800000000000000000000000000001 02 40 20 80 eth0 >" + dir + "/net/if_inet6\n",
+		"net/if_inet6":                         "",
+		"sys/net/ipv6/conf/eth0/disable_ipv6":  "0\n",
+		"sys/net/ipv6/conf/eth0/addr_gen_mode": "0\n",
 	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +220,7 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		there := strings.NewReplacer("/usr/sbin/levee", dir+"/levee", "/etc/levee", dir,
-			"/run/", dir+"/").Replace(string(text))
+			"/run/", dir+"/", "/proc/", dir+"/").Replace(string(text))
 		cmd := exec.Command("sh", "-c", there+"\n"+more)
 		cmd.Env = append(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH")), env...)
 		os.Remove(calls)
@@ -224,6 +233,11 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 	const hooked = "up --or-last /eth0.levee --dev eth0\n"
 	if got := run("ifupdown/levee", "", "IFACE=eth0"); got != hooked {
 		t.Errorf("ifupdown: %q", got)
+	}
+	for _, want := range []string{"sleep\n" + hooked, hooked} {
+		if got := run("ifupdown/levee", "", "IFACE=eth0", "PHASE=post-up"); got != want {
+			t.Errorf("ifupdown, with addresses: %q", got)
+		}
 	}
 	if got := run("ifupdown/levee", "", "IFACE=eth1"); got != "" {
 		t.Errorf("ifupdown, without a policy: %q", got)
