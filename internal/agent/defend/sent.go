@@ -36,8 +36,7 @@ func (s *sent) second(now time.Time, packets uint64, no refusals, others func() 
 // since is how much a counter has counted. One that began anew has counted nothing.
 func since(was, is uint64) uint64 { return max(was, is) - was }
 
-// refusals are what a network namespace says of packets that nobody wants, whatever interface they
-// came by.
+// refusals count what a network namespace refused, on all of its interfaces together.
 type refusals struct {
 	told         bool
 	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
@@ -50,8 +49,8 @@ type refusals struct {
 // receives what it sends, are apart.
 type traffic struct{ in, out, loop uint64 }
 
-// refused is what a network namespace had refused the last time, and the traffic of all interfaces
-// but one, where it was asked for.
+// refused holds what a network namespace had refused at the last look. If the other interfaces were
+// looked at then, asked is true, and others is their traffic.
 type refused struct {
 	at     time.Time
 	no     refusals
