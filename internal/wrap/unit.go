@@ -160,15 +160,18 @@ func (e *env) wrapUnit(ctx context.Context, unit, file string, json, force bool)
 	if err != nil {
 		return err
 	}
-	o.Name = unit
-	is, err := e.units.show(ctx, unit, "LoadState", "ActiveState", "ControlGroup", "TriggeredBy",
-		"Type")
+	is, err := e.units.show(ctx, unit, "Id", "LoadState", "ControlGroup", "TriggeredBy",
+		"FileDescriptorStoreMax")
 	if err != nil {
 		return err
 	}
 	if err := wrappable(unit, is); err != nil {
 		return err
 	}
+	if unit, err = e.ownName(unit, is["Id"]); err != nil {
+		return err
+	}
+	o.Name = unit
 	if _, err := cgroup.Root(); err != nil {
 		return kernel.Refuse(err, "find the cgroup of %s", unit)
 	}
@@ -194,7 +197,7 @@ func (e *env) wrapUnit(ctx context.Context, unit, file string, json, force bool)
 		return undo(err)
 	}
 	// Between the first look and the drop-in it may have started.
-	if is, err = e.units.show(ctx, unit, "ActiveState", "ControlGroup"); err != nil {
+	if is, err = e.units.show(ctx, unit, "ControlGroup"); err != nil {
 		return undo(err)
 	}
 	if is["ControlGroup"] == "" {
@@ -216,6 +219,20 @@ func (e *env) wrapUnit(ctx context.Context, unit, file string, json, force bool)
 	return nil
 }
 
+// ownName returns the name by which a unit runs, of one that may have been named by an alias, as
+// sshd.service is of ssh.service: its cgroup and its next start have that.
+func (e *env) ownName(unit, id string) (string, error) {
+	if id == "" || id == unit {
+		return unit, nil
+	}
+	if _, err := os.Stat(e.dropInPath(unit)); err == nil {
+		return "", fmt.Errorf("%s is %s, and has a policy by either name: levee wrap unit "+
+			"--remove %[1]s takes both away", unit, id)
+	}
+	e.Sayf("%s is an alias: the unit is %s", unit, id)
+	return id, nil
+}
+
 // wrappable returns an error for a unit that systemd does not know, or whose packets are not those
 // of its cgroup.
 func wrappable(unit string, is map[string]string) error {
@@ -226,6 +243,12 @@ func wrappable(unit string, is map[string]string) error {
 	default:
 		return fmt.Errorf("systemd has no unit %s (%s): `systemctl list-units --type=service` "+
 			"lists what there is", unit, is["LoadState"])
+	}
+	if kept := is["FileDescriptorStoreMax"]; kept != "" && kept != "0" {
+		return fmt.Errorf("%s may leave sockets with systemd and have them back at its next start "+
+			"(FileDescriptorStoreMax=%s): they are of the cgroup of the start before, and their "+
+			"packets would come past the policy. FileDescriptorStoreMax=0 in a drop-in ends that",
+			unit, kept)
 	}
 	for _, by := range strings.Fields(is["TriggeredBy"]) {
 		if strings.HasSuffix(by, ".socket") {
@@ -282,25 +305,43 @@ func (e *env) removeDropIn(ctx context.Context, unit string) error {
 }
 
 func (e *env) removeUnit(ctx context.Context, unit string) error {
-	_, err := os.Stat(e.dropInPath(unit))
-	had := err == nil
-	if had {
+	names := []string{unit}
+	// Without systemd there are no aliases.
+	if is, err := e.units.show(ctx, unit, "Id"); err == nil && is["Id"] != "" && is["Id"] != unit {
+		names = append(names, is["Id"])
+	}
+	dropped, had := false, false
+	for _, name := range names {
+		if _, err := os.Stat(e.dropInPath(name)); err != nil {
+			continue
+		}
+		dropped, had = true, true
 		// First: a start in between is without a policy, as the user wanted.
-		if err := e.removeDropIn(ctx, unit); err != nil {
+		if err := e.removeDropIn(ctx, name); err != nil {
 			return err
 		}
+	}
+	if dropped {
 		if err := e.settled(ctx, unit); err != nil {
 			return err
 		}
 	}
-	err = service.Remove(ctx, unit)
-	if had && errors.As(err, new(*generation.NoServiceError)) {
-		err = nil // it has not been started since
+	var none error // of the name that was given
+	for i, name := range names {
+		err := service.Remove(ctx, name)
+		switch {
+		case err == nil:
+			had = true
+		case !errors.As(err, new(*generation.NoServiceError)):
+			return err
+		case i == 0:
+			none = err
+		}
 	}
-	if err != nil {
-		return err
+	if !had {
+		return none
 	}
-	if had {
+	if dropped {
 		if err := e.openUnit(ctx, unit); err != nil {
 			return err
 		}

@@ -63,6 +63,9 @@ func (m *manager) ask(_ context.Context, args ...string) (string, error) {
 			b.WriteString("ExecCondition={ path=" + m.own + " ; argv[]=" + m.own + " ; }\n")
 		}
 		text, err := os.ReadFile(filepath.Join(m.dropIns, args[1]+".d", dropInFile))
+		if id := m.is["Id"]; errors.Is(err, fs.ErrNotExist) && id != "" { // named by an alias
+			text, err = os.ReadFile(filepath.Join(m.dropIns, id+".d", dropInFile))
+		}
 		if err != nil {
 			continue
 		}
@@ -150,9 +153,11 @@ func TestAUnitThatCannotBeWrappedIsLeftAsItWas(t *testing.T) {
 		policy string
 		want   string // of the error
 	}{
-		"not there":    {manager{is: with("LoadState", "not-found")}, small, "has no unit"},
-		"masked":       {manager{is: with("LoadState", "masked")}, small, "systemctl unmask"},
-		"activated":    {manager{is: with("TriggeredBy", "x.timer web.socket")}, small, "wrap run"},
+		"not there": {manager{is: with("LoadState", "not-found")}, small, "has no unit"},
+		"masked":    {manager{is: with("LoadState", "masked")}, small, "systemctl unmask"},
+		"activated": {manager{is: with("TriggeredBy", "x.timer web.socket")}, small, "wrap run"},
+		"keeps sockets": {manager{is: with("FileDescriptorStoreMax", "8")}, small,
+			"FileDescriptorStoreMax=0"},
 		"a condition":  {manager{is: idle(), own: "/bin/true"}, small, "ExecStartPre="},
 		"no reload":    {manager{is: idle(), failing: "daemon-reload"}, small, "says no"},
 		"no policy":    {manager{is: idle()}, "pass tcp port\n", ""},
@@ -198,6 +203,59 @@ func TestAnotherFileThatFailsLeavesTheDropInBefore(t *testing.T) {
 	after, err := os.ReadFile(path)
 	if err != nil || string(after) != string(before) {
 		t.Errorf("the drop-in is %q, %v; was %q", after, err, before)
+	}
+}
+
+// TestAUnitNamedByAnAlias: its drop-in runs levee with the unit's own name, so that the next start
+// had a second policy, which no removal by the alias took off.
+func TestAUnitNamedByAnAlias(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	root, err := cgroup.Root()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	dir, err := os.MkdirTemp(root, "levee-t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	is := idle()
+	is["Id"], is["ControlGroup"] = "ssh.service", "/"+filepath.Base(dir)
+	m := &manager{is: is}
+	e, file, _ := wrapping(t, m, small)
+	if err := e.wrapUnit(t.Context(), "sshd.service", file, false, false); err != nil {
+		t.Fatal(err)
+	}
+	all, err := service.All(t.Context())
+	if err != nil || len(all) != 1 || all[0].Name != "ssh.service" {
+		t.Errorf("policies of %+v, %v", all, err)
+	}
+	if _, err := os.Stat(e.dropInPath("sshd.service")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the drop-in of the alias: %v", err)
+	}
+	if err := e.removeUnit(t.Context(), "sshd.service"); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := service.All(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("after the removal there is %v, %v", all, err)
+	}
+
+	// Of a levee that did not know of aliases there is a drop-in by each name.
+	if err := e.writeDropIn(t.Context(), e.dropInPath("sshd.service"), nil); err != nil {
+		t.Fatal(err)
+	}
+	err = e.wrapUnit(t.Context(), "sshd.service", file, false, false)
+	if err == nil || !strings.Contains(err.Error(), "takes both away") {
+		t.Errorf("with the drop-in of an alias: %v", err)
+	}
+	if err := e.removeUnit(t.Context(), "sshd.service"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(m.dropIns); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
