@@ -150,7 +150,7 @@ func (w *Watch) follow(ctx context.Context, whole *part.Part) (err error) {
 			whole.Works()
 		}
 		w.end(now)
-		if err := f.Forget(now.Gone(forget, w.Groups)); err != nil {
+		if err := f.Forget(now.Gone(forget, w.Groups, w.before)); err != nil {
 			return err
 		}
 		w.before = now

@@ -156,7 +156,7 @@ func TestStreamsOfTheNetworkHaveFewParts(t *testing.T) {
 	}
 	now.Clock += forget + time.Second
 	w.end(now)
-	if n := len(now.Gone(forget, nil)); n != 10_000 || len(reg.List()) != 0 {
+	if n := len(now.Gone(forget, nil, nil)); n != 10_000 || len(reg.List()) != 0 {
 		t.Errorf("%d streams are forgotten, %d parts stay", n, len(reg.List()))
 	}
 }

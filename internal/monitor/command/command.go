@@ -263,10 +263,10 @@ func (m *monitor) watch(ctx context.Context) error {
 			m.Stdout.Err != nil {
 			return err
 		}
-		before = now
-		if err := m.Forget(now.Gone(m.forgetAfter, m.Groups)); err != nil {
+		if err := m.Forget(now.Gone(m.forgetAfter, m.Groups, before)); err != nil {
 			return err
 		}
+		before = now
 		select {
 		case <-ctx.Done(): // and looks once more
 		case <-tick.C:

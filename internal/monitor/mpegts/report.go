@@ -118,10 +118,19 @@ func GroupOf(s *Stream, groups []netip.AddrPort) (netip.AddrPort, bool) {
 	return s.Dst, false
 }
 
-// Gone returns the streams to which nothing has come for longer than a time. Of each group that was
-// asked for the one stays to which something came last, so that it is told since when nothing does;
-// others would take the places of new ones, as a sender that begins anew has another port.
-func (l *Look) Gone(after time.Duration, groups []netip.AddrPort) (gone []Flow) {
+// Of what came for less than brief, so many give way in one look where there is no room: streams
+// that nobody sends, of a datagram or two, would keep a new one out until they are forgotten. Each
+// has events, so that more of them would fill the disk.
+const (
+	brief     = time.Second
+	mostBrief = 64
+)
+
+// Gone returns the streams to which nothing has come for longer than a time. Where datagrams found
+// no place since the look before, those that came for a moment are among them. Of each group that
+// was asked for the one stays to which something came last, so that it is told since when nothing
+// does; others would take the places of new ones, as a sender that begins anew has another port.
+func (l *Look) Gone(after time.Duration, groups []netip.AddrPort, before *Look) (gone []Flow) {
 	last := map[netip.AddrPort]*Stream{}
 	for i := range l.Streams {
 		s := &l.Streams[i]
@@ -130,10 +139,21 @@ func (l *Look) Gone(after time.Duration, groups []netip.AddrPort) (gone []Flow) 
 			last[g] = s
 		}
 	}
+	giveWay := 0
+	if before != nil && l.Totals.Unplaced > before.Totals.Unplaced {
+		giveWay = mostBrief
+	}
 	for i := range l.Streams {
 		s := &l.Streams[i]
-		if g, _ := GroupOf(s, groups); l.Clock-s.Last > after && last[g] != s {
+		if g, _ := GroupOf(s, groups); last[g] == s {
+			continue
+		}
+		switch quiet := l.Clock - s.Last; {
+		case quiet > after:
 			gone = append(gone, s.Flow)
+		case giveWay > 0 && quiet > brief && s.Last-s.First < brief:
+			gone = append(gone, s.Flow)
+			giveWay--
 		}
 	}
 	return gone

@@ -121,7 +121,7 @@ func TestSendersThatBeginAnewLeaveNoStreams(t *testing.T) {
 			Last: l.Clock - s.ago})
 	}
 	ports := func(groups []netip.AddrPort) (out []uint16) {
-		for _, f := range l.Gone(10*time.Minute, groups) {
+		for _, f := range l.Gone(10*time.Minute, groups, nil) {
 			out = append(out, f.Src.Port())
 		}
 		return out
@@ -135,6 +135,34 @@ func TestSendersThatBeginAnewLeaveNoStreams(t *testing.T) {
 	l.Streams[0].Last = l.Clock // it comes again
 	if got := ports(watched.Groups); !slices.Equal(got, []uint16{5001, 5003, 5004}) {
 		t.Errorf("%v are forgotten once another comes", got)
+	}
+}
+
+// TestForgedStreamsKeptNewOnesOut: whoever sent a datagram for each of the places kept a sender
+// that began anew from being followed for ten minutes, and two datagrams a second did so for ever.
+func TestForgedStreamsKeptNewOnesOut(t *testing.T) {
+	group := watched.Groups[:1]
+	stream := func(port uint16, lasted, quiet time.Duration) Stream {
+		return Stream{Flow: Flow{Src: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port),
+			Dst: group[0]}, First: time.Hour - quiet - lasted, Last: time.Hour - quiet}
+	}
+	l := &Look{Clock: time.Hour, Totals: Totals{Unplaced: 7}, Streams: []Stream{
+		stream(1, 0, 0),                   // begins
+		stream(2, time.Hour, time.Minute), // has paused
+	}}
+	for i := range 100 {
+		l.Streams = append(l.Streams, stream(uint16(100+i), time.Millisecond, 2*time.Second))
+	}
+	before := &Look{Totals: Totals{Unplaced: 5}}
+	gone := l.Gone(10*time.Minute, group, before)
+	if len(gone) != mostBrief || gone[0].Src.Port() != 100 {
+		t.Errorf("without room %d give way: %v", len(gone), gone)
+	}
+	before.Totals = l.Totals
+	for _, before := range []*Look{nil, before} {
+		if gone := l.Gone(10*time.Minute, group, before); len(gone) > 0 {
+			t.Errorf("with room %d give way", len(gone))
+		}
 	}
 }
 
