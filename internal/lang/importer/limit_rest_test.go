@@ -176,3 +176,25 @@ func TestLimitsThatAreNotExactAreNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestALimitOfSeveralPlacesKeepsExceptions: a limit that two jumps lead to was left out where the
+// chain passes some sources in front of it. Where the sources are decided before one place alone,
+// no match says which packets count, and it stays out.
+func TestALimitOfSeveralPlacesKeepsExceptions(t *testing.T) {
+	const www, tls = "-p tcp -m tcp --dport 80 -j guard", "-p tcp -m tcp --dport 443 -j guard"
+	guard := []string{":guard - [0:0]", "-A guard -m hashlimit --hashlimit-above 20/sec " +
+		"--hashlimit-burst 40 --hashlimit-mode srcip --hashlimit-name g -j DROP"}
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", append([]string{guard[0], www,
+		tls, "-A guard -s 192.0.2.0/24 -j ACCEPT"}, guard[1])...))
+	want := "pass tcp from 192.0.2.0/24 port 80\n" +
+		"limit ipv4 tcp not from 192.0.2.0/24 port { 80, 443 } rate 20/s burst 40 by source\n" +
+		"pass tcp from 192.0.2.0/24 port 443\ndefault pass"
+	if got := rulesOf(text); got != want || rep.Fates.Widened != 0 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+	text, rep = fromIPTables(t, importer.Rulesets{}, save("ACCEPT", append([]string{guard[0], www,
+		"-s 192.0.2.0/24 -j ACCEPT", tls}, guard[1])...))
+	if strings.Contains(text, "\nlimit ") || rep.Fates.Widened != 1 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+}

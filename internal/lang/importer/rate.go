@@ -253,39 +253,116 @@ func (fl *flattener) settle() {
 // budget in all of them. One match has to say which packets come to them, none of others is decided
 // in between, and none comes to two of them, where it would count twice.
 func (fl *flattener) hoist(r *ChainRule, at []int) []int {
-	all := fl.out.pending[at[0]].m
-	first := all
-	for _, j := range at[1:] {
-		m, ok := fl.out.pending[j].m, r.Verb != DoAccept
+	if len(at) == 1 || r.Verb == DoAccept {
+		return at
+	}
+	come := make([]match.Match, len(at))
+	for k, i := range at {
+		come[k] = fl.out.pending[i].m
+		if !fl.narrow(r, &come[k], &come[0], at[0]+1, i) {
+			return at
+		}
+	}
+	for k := range come {
+		fl.exceptAlike(come, at, k)
+	}
+	all := come[0]
+	for k, j := range at[1:] {
+		m, ok := &come[k+1], false
 		twice := m.And(&all)
 		once := m.Compatible(&all) && twice.Never
-		for i := at[0] + 1; ok && i < j; i++ {
+		for i := at[0] + 1; !once && i < j; i++ {
 			s := &fl.out.pending[i]
 			if fl.looks++; fl.looks > maxLooks {
 				return at
 			}
-			if s.action == "" || s.action == "count" || s.action == "log" || s.of == r {
-				continue
-			}
-			both := m.And(&s.m)
-			ok = m.Compatible(&s.m) && (both.Never || s.of == nil && both.Within(first))
-			once = once || ok && (s.action == "pass" || s.action == "drop") && twice.Within(s.m)
+			once = s.decides() && twice.Compatible(&s.m) && twice.Within(s.m)
 		}
-		if ok = ok && once; ok {
-			all, ok = all.Or(&m)
+		if once {
+			all, ok = all.Or(m)
 		}
 		if !ok {
 			return at
 		}
 	}
-	if text := r.Rate.text(&all); len(at) > 1 && text != "" {
-		fl.out.pending[at[0]].m, fl.out.pending[at[0]].rate = all, text
-		for _, j := range at[1:] {
-			fl.out.pending[j] = statement{}
-		}
-		return at[:1]
+	text := r.Rate.text(&all)
+	if text == "" {
+		return at
 	}
-	return at
+	fl.out.pending[at[0]].m, fl.out.pending[at[0]].rate = all, text
+	for _, j := range at[1:] {
+		fl.out.pending[j] = statement{}
+	}
+	return at[:1]
+}
+
+// decides tells whether the statement decides all packets that it is about.
+func (s *statement) decides() bool {
+	return s.of == nil && (s.action == "pass" || s.action == "drop")
+}
+
+// narrow takes the packets out of m that the statements from lo to hi decide, unless they have come
+// to the rule's first place too. It is false where no match says what is left.
+func (fl *flattener) narrow(r *ChainRule, m, first *match.Match, lo, hi int) bool {
+	for i := lo; i < hi; i++ {
+		s := &fl.out.pending[i]
+		if fl.looks++; fl.looks > maxLooks {
+			return false
+		}
+		if s.action == "" || s.action == "count" || s.action == "log" || s.of == r {
+			continue
+		}
+		if !m.Compatible(&s.m) {
+			return false
+		}
+		both := m.And(&s.m)
+		switch {
+		case both.Never:
+		case s.of != nil:
+			return false
+		case both.Within(*first):
+		default:
+			rest, ok := m.Minus(&s.m)
+			if !ok || len(rest) != 1 {
+				return false
+			}
+			*m = rest[0]
+		}
+	}
+	return true
+}
+
+// exceptAlike takes the sources and destinations that place k of a rule is not about out of the
+// other places, where what is before these decides them: one match may say all of them then.
+func (fl *flattener) exceptAlike(come []match.Match, at []int, k int) {
+	for j := range come {
+		for _, n := range come[k].From.Not {
+			fl.except(&come[j], match.Match{From: match.Address{In: n}},
+				match.Match{From: match.Address{Not: []*match.Set{n}}}, at[j])
+		}
+		for _, n := range come[k].To.Not {
+			fl.except(&come[j], match.Match{To: match.Address{In: n}},
+				match.Match{To: match.Address{Not: []*match.Set{n}}}, at[j])
+		}
+	}
+}
+
+// except makes m be about the packets of rest alone, if a statement before i decides the others.
+func (fl *flattener) except(m *match.Match, others, rest match.Match, i int) {
+	if !m.Compatible(&others) {
+		return
+	}
+	part := m.And(&others)
+	for n := range fl.out.pending[:i] {
+		s := &fl.out.pending[n]
+		if fl.looks++; fl.looks > maxLooks {
+			return
+		}
+		if !part.Never && s.decides() && part.Compatible(&s.m) && part.Within(s.m) {
+			*m = m.And(&rest)
+			return
+		}
+	}
 }
 
 // unknownOnly makes a limit and the pass behind it about packets of no known connection, where
