@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -173,7 +174,12 @@ func (l *list) fill(info os.FileInfo) error {
 	}
 	defer f.Close()
 	has := map[string]bool{}
-	lines := bufio.NewScanner(io.LimitReader(f, maxListing))
+	in := bufio.NewReader(io.LimitReader(f, maxListing))
+	begin, _ := in.Peek(8) // what follows has the error, too
+	if err := literal.NoText(begin); err != nil {
+		return fmt.Errorf("%s: %w", l.path, err)
+	}
+	lines := bufio.NewScanner(literal.ListLines(in))
 	for lines.Scan() {
 		text := strings.TrimSpace(lines.Text())
 		if text == "" || text[0] == '#' {

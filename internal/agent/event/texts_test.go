@@ -115,10 +115,17 @@ func TestListOfACondition(t *testing.T) {
 	if asked("a.example") || !asked("b.example") {
 		t.Error("a list that has changed")
 	}
+	write("\ufeffc.example\rb.example\r# x\r")
+	if !asked("c.example") || !asked("b.example") || m.Trouble() != nil {
+		t.Errorf("lines that end by CR behind a mark: %v", m.Trouble())
+	}
 	for what, spoil := range map[string]func() error{
-		"removed":    func() error { return nil },
-		"a FIFO":     func() error { return syscall.Mkfifo(path, 0o600) },
-		"a folder":   func() error { return os.Mkdir(path, 0o700) },
+		"removed":  func() error { return nil },
+		"a FIFO":   func() error { return syscall.Mkfifo(path, 0o600) },
+		"a folder": func() error { return os.Mkdir(path, 0o700) },
+		"UTF-16": func() error {
+			return os.WriteFile(path, []byte("\xff\xfeb\x00\n\x00"), 0o600)
+		},
 		"long lines": func() error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
 		"too many": func() error {
 			var b strings.Builder

@@ -82,6 +82,14 @@ func TestFormats(t *testing.T) {
 			"Other:192.0.2.0-192.0.2.1\n", "[192.0.2.0/31 198.51.100.0/24] 0 0"},
 		{"eMule's", of(nil), strings.Repeat("192.000.002.000 - 192.000.002.003 , 000 , Bogus\n",
 			19) + "198.051.100.000 - 198.051.100.255 , 200 , may pass\n", "[192.0.2.0/30] 1 0"},
+		{"networks and masks as routers have them", of(nil), "198.51.100.0 0.0.0.255\n" +
+			"192.0.2.9 0.0.0.0\n", "[192.0.2.9/32 198.51.100.0/24] 0 0"},
+		{"a length behind a blank", of(nil), "198.51.100.0 /24\n2001:db8:: / 32 x\n" +
+			"192.0.2.4 -192.0.2.5\n", "[192.0.2.4/31 198.51.100.0/24 2001:db8::/32] 0 0"},
+		{"a wrong length behind a blank", of(nil), strings.Repeat("192.0.2.1\n", 19) +
+			"198.51.100.0 /33\n", "[192.0.2.1/32] 1 0"},
+		{"UTF-16", of(nil), "\xff\xfe1\x009\x002\x00", "this is UTF-16"},
+		{"another packer", of(nil), "PK\x03\x04\x14\x00", "gzip alone"},
 		{"a mask behind a slash", of(nil), "198.51.100.0/255.255.255.0\n",
 			"[198.51.100.0/24] 0 0"},
 		{"MaxMind's", of(func(f *policy.Feed) { f.Form, f.Value = listform.Column, "1" }),
@@ -121,11 +129,22 @@ func TestFormats(t *testing.T) {
 			"[192.0.2.0/24 2001:db8::/32] 0 0"},
 		{"JSON within", cidr, `{"a":[{"b":{"cidr":["192.0.2.1",["192.0.2.2"]]}},{"cidr":null}],` +
 			`"x":"cidr","y":"192.0.2.3"}`, "[192.0.2.1/32 192.0.2.2/32] 0 0"},
+		{"JSON behind a mark", cidr, "\ufeff{\"cidr\":\"192.0.2.1\"}", "[192.0.2.1/32] 0 0"},
+		{"numbers in JSON", cidr, strings.Repeat(`{"cidr":"192.0.2.1"}`, 20) +
+			`{"cidr":3221225985}{"cidr":null}`, "[192.0.2.1/32] 1 0"},
 		{"JSON that ends", cidr, `[{"cidr":"192.0.2.1"},`, "unexpected EOF"},
 		{"JSON that is none", cidr, "192.0.2.1\n<", "invalid"},
 		{"deep JSON", cidr, strings.Repeat("[", 100), "levels deep"},
 		{"CSV", second, "# c\nname,address,x\na,192.0.2.1,1\n\"b, c\", 192.0.2.2\n",
 			"[192.0.2.1/32 192.0.2.2/32] 0 0"},
+		{"CSV whose lines end by CR, behind a mark", second,
+			"\ufeffa,192.0.2.1\rb,192.0.2.2\rc,192.0.2.3\r",
+			"[192.0.2.1/32 192.0.2.2/32 192.0.2.3/32] 0 0"},
+		{"a first row that is no heading", second, "a,192.0.2.1:443\n" +
+			strings.Repeat("b,192.0.2.2\n", 19), "[192.0.2.2/32] 1 0"},
+		{"a quote that takes rows with it", second, strings.Repeat("a,192.0.2.1\n", 29) +
+			"b,192.0.2.2,\"an open one\nc,192.0.2.3\nd,192.0.2.4\n\"x\",192.0.2.5\n",
+			"[192.0.2.1/32 192.0.2.2/32] 2 0"},
 		{"CSV without the column", second, "a\nb\nc\n", "is this the format"},
 		{"too many", of(nil), strings.Repeat("192.0.2.1\n", 31), "raise its max"},
 	} {

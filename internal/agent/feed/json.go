@@ -11,7 +11,7 @@ import (
 var jsonValues = format{form: listform.Field, read: readValues}
 
 // readValues reads each value of one name, at any depth, in any number of JSON texts: a text, or
-// texts in a list.
+// texts in a list. A number is read as its text.
 func readValues(in *reader, r io.Reader) error {
 	const maxDepth = 64
 	type level struct {
@@ -56,21 +56,26 @@ func readValues(in *reader, r io.Reader) error {
 				done()
 			}
 			continue
-		case string:
-			if len(at) > 0 && top().object && !top().value {
-				top().name, top().value = t, true
+		case nil:
+		default:
+			text, is := t.(string)
+			if is && len(at) > 0 && top().object && !top().value {
+				top().name, top().value = text, true
 				continue
+			}
+			if !is {
+				text = fmt.Sprint(t) // a number, or true or false
 			}
 			if len(at) > 0 && top().name == in.of.Value {
 				place := func() string { return fmt.Sprintf("byte %d", d.InputOffset()) }
-				ok, err := in.add(t, place)
+				ok, err := in.add(text, place)
 				if err != nil {
 					return err
 				}
 				if !ok {
 					in.bad++
 					in.out.Bad++
-					in.skip(place(), t, "is no address or prefix")
+					in.skip(place(), text, "is no "+in.what())
 				}
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"levee/internal/lang/literal"
 )
@@ -22,11 +21,7 @@ func readLines(in *reader, r io.Reader) error {
 		if len(s.Bytes()) == 0 {
 			continue
 		}
-		line := s.Text()
-		if n == 1 {
-			line = strings.TrimPrefix(line, "\ufeff")
-		}
-		words := literal.ListWords(line)
+		words := literal.ListWords(s.Text())
 		if len(words) == 0 {
 			continue
 		}

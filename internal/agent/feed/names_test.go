@@ -30,6 +30,13 @@ func TestNamesOfLists(t *testing.T) {
 		{"what a browser hides on pages of good names", strings.Repeat("a.example\n", 30) +
 			"ok.example##.banner span.of.it\nfine.example#@#.ad\n##.all\nb.example #c\n",
 			[]string{"a.example", "b.example"}, 2},
+		{"a zone of rules for responses", "$TTL 60\n@ IN SOA localhost. root. 1 2 3 4 5\n" +
+			" IN NS localhost.\nevil.example CNAME .\n*.evil.example 60 IN CNAME *.\n" +
+			"held.example A 192.0.2.1\n" + strings.Repeat("x.example CNAME rpz-drop.\n", 30) +
+			"ok.example CNAME rpz-passthru.\n32.1.2.0.192.rpz-ip CNAME .\n",
+			[]string{"*.evil.example", "evil.example", "held.example", "x.example"}, 2},
+		{"with commas and dots", ".evil.example,x.example\n", []string{"evil.example",
+			"x.example"}, 0},
 	} {
 		l, err := Read(strings.NewReader(c.text), &policy.Feed{Names: true}, 100)
 		if err != nil {

@@ -8,6 +8,7 @@ package feed
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -111,8 +112,8 @@ func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
 
 func (in *reader) read(r io.Reader) (*List, error) {
 	b := bufio.NewReader(r)
-	if isPage(b) {
-		return nil, errors.New("this is a page (HTML), no list")
+	if err := begins(b); err != nil {
+		return nil, err
 	}
 	if err := in.reads()(in, b); err != nil {
 		return nil, err
@@ -129,13 +130,25 @@ func (in *reader) read(r io.Reader) (*List, error) {
 	return l, nil
 }
 
-// isPage tells a page by its beginning. Servers that ask for a password first, or are out of order,
-// give pages with the status of a success.
-func isPage(r *bufio.Reader) bool {
+// begins looks at the beginning, and takes a byte order mark away. Servers that ask for a password
+// first, or are out of order, give pages with the status of a success.
+func begins(r *bufio.Reader) error {
 	b, _ := r.Peek(256) // the rest has the error, too
-	text := strings.ToLower(strings.TrimSpace(strings.TrimPrefix(string(b), "\ufeff")))
-	return strings.HasPrefix(text, "<!doctype") || strings.HasPrefix(text, "<html") ||
-		strings.HasPrefix(text, "<?xml")
+	if err := literal.NoText(b); err != nil {
+		return err
+	}
+	if bytes.HasPrefix(b, []byte(literal.Mark)) {
+		b = b[len(literal.Mark):]
+		if _, err := r.Discard(len(literal.Mark)); err != nil {
+			return err
+		}
+	}
+	text := strings.ToLower(strings.TrimSpace(string(b)))
+	if strings.HasPrefix(text, "<!doctype") || strings.HasPrefix(text, "<html") ||
+		strings.HasPrefix(text, "<?xml") {
+		return errors.New("this is a page (HTML), no list")
+	}
+	return nil
 }
 
 func (l *List) first() string {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
 
@@ -35,13 +36,10 @@ func (in *reader) text(s string) error {
 
 // readTexts reads a text a line.
 func readTexts(in *reader, r io.Reader) error {
-	s := bufio.NewScanner(r)
+	s := bufio.NewScanner(literal.ListLines(r))
 	s.Buffer(make([]byte, 0, 4096), maxLine)
-	for n := 1; s.Scan(); n++ {
+	for s.Scan() {
 		line := s.Text()
-		if n == 1 {
-			line = strings.TrimPrefix(line, "\ufeff")
-		}
 		if strings.HasPrefix(line, "#") {
 			continue
 		}

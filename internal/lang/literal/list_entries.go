@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/bits"
 	"net/netip"
@@ -36,7 +37,8 @@ func ListWords(line string) []string {
 //   - FIRST - LAST, also with zeros in front of each number and a level of three digits behind, as
 //     eMule's ipfilter.dat has them; from level 128 on the range may pass, and is no entry;
 //   - WORDS:FIRST-LAST as the whole line, of lists for P2P;
-//   - NETWORK MASK, and NETWORK/MASK;
+//   - NETWORK MASK, also inverted, as routers have it; NETWORK/MASK; and with blanks around the
+//     slash or the dash;
 //   - FIRST LAST that are the ends of a prefix of four addresses or more, with its length behind
 //     them or without, as in the lists of DShield, or of whole /24 or /64 in a row.
 //
@@ -48,6 +50,7 @@ func ListEntries(words []string, is func(string) bool) (entries, rest []string) 
 	}
 	line := words
 	for len(words) > 0 {
+		words = together(words)
 		if len(words) >= 3 && words[1] == "-" {
 			entry := withoutZeros(words[0]) + "-" + withoutZeros(words[2])
 			words = words[3:]
@@ -89,6 +92,28 @@ func ListEntries(words []string, is func(string) bool) (entries, rest []string) 
 	}
 	return entries, nil
 }
+
+// together are words of which the first has what stands behind it with a slash or a dash: its
+// length or mask, or the end of its range.
+func together(words []string) []string {
+	if len(words) < 2 {
+		return words
+	}
+	if _, err := netip.ParseAddr(words[0]); err != nil {
+		return words
+	}
+	switch sign, more := words[1][0], words[1][1:]; {
+	case sign == '/' && more == "" && len(words) > 2 && startsWithDigit(words[2]):
+		return append([]string{words[0] + "/" + words[2]}, words[3:]...)
+	case sign == '/' && startsWithDigit(more):
+		return append([]string{words[0] + words[1]}, words[2:]...)
+	case sign == '-' && inOrder(words[0], more):
+		return append([]string{words[0] + words[1]}, words[2:]...)
+	}
+	return words
+}
+
+func startsWithDigit(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
 // ofLists tells of a word whether it is an entry that lists alone have.
 func ofLists(word string) bool {
@@ -173,7 +198,8 @@ func slashMask(text string) (string, bool) {
 	return maskedPrefix(network, mask)
 }
 
-// maskedPrefix is the prefix of an IPv4 network and its mask, such as 203.0.113.0 255.255.255.0.
+// maskedPrefix is the prefix of an IPv4 network and its mask, such as 203.0.113.0 255.255.255.0, or
+// that mask inverted: 0.0.0.255. No list is about addresses of 0.0.0.0/8.
 func maskedPrefix(network, mask string) (string, bool) {
 	a, err := netip.ParseAddr(network)
 	m, bad := netip.ParseAddr(mask)
@@ -181,9 +207,14 @@ func maskedPrefix(network, mask string) (string, bool) {
 		return "", false
 	}
 	b := m.As4()
-	inverse := ^binary.BigEndian.Uint32(b[:])
+	inverse := binary.BigEndian.Uint32(b[:])
+	if b[0] == 0xff {
+		inverse = ^inverse
+	} else if b[0] != 0 || a.As4()[0] == 0 {
+		return "", false
+	}
 	p := netip.PrefixFrom(a, 32-bits.Len32(inverse))
-	return p.String(), b[0] == 0xff && inverse&(inverse+1) == 0 && p == p.Masked()
+	return p.String(), inverse&(inverse+1) == 0 && p == p.Masked()
 }
 
 // endsOf is the prefix of which two addresses are the first and the last.
@@ -200,12 +231,43 @@ func endsOf(first, last string) (p netip.Prefix, ok bool) {
 	return all[0], true
 }
 
-// ListLines reads r with lines that end by LF or CRLF, also where they end by CR alone.
-func ListLines(r io.Reader) io.Reader { return &crLines{bufio.NewReaderSize(r, 64<<10)} }
+// Mark is the byte order mark, which some programs write in front of a text.
+const Mark = "\ufeff"
 
-type crLines struct{ r *bufio.Reader }
+// NoText is what a file that begins so is, if it is no text in UTF-8, and what to do.
+func NoText(begin []byte) error {
+	const packed = ": a list is a text, which gzip alone may have packed where a feed reads it"
+	for _, of := range [...]struct{ magic, what string }{
+		{"\xff\xfe", "UTF-16: write it as UTF-8 (iconv -f UTF-16 -t UTF-8)"},
+		{"\xfe\xff", "UTF-16: write it as UTF-8 (iconv -f UTF-16 -t UTF-8)"},
+		{"PK\x03\x04", "a ZIP archive" + packed}, {"BZh", "packed by bzip2" + packed},
+		{"\xfd7zXZ", "packed by xz" + packed}, {"\x28\xb5\x2f\xfd", "packed by zstd" + packed},
+	} {
+		if bytes.HasPrefix(begin, []byte(of.magic)) {
+			return errors.New("this is " + of.what)
+		}
+	}
+	return nil
+}
+
+// ListLines reads r without a byte order mark at its beginning, and with lines that end by LF or
+// CRLF, also where they end by CR alone.
+func ListLines(r io.Reader) io.Reader { return &crLines{r: bufio.NewReaderSize(r, 64<<10)} }
+
+type crLines struct {
+	r     *bufio.Reader
+	begun bool
+}
 
 func (l *crLines) Read(p []byte) (int, error) {
+	if !l.begun {
+		l.begun = true
+		if b, _ := l.r.Peek(len(Mark)); string(b) == Mark {
+			if _, err := l.r.Discard(len(Mark)); err != nil {
+				return 0, err
+			}
+		}
+	}
 	n, err := l.r.Read(p)
 	for i := 0; i < n; i++ {
 		at := bytes.IndexByte(p[i:n], '\r')
