@@ -80,8 +80,13 @@ sometests() {
 	grep -E '^ *--- SKIP' /tmp/tests || true
 }
 
-# stories PATTERN: those of test/script.
-stories() { tests cmd/levee "^TestScripts(ThatMeasure)?\$/$1"; }
+# stories NAMES: those of test/script, names separated by |. Each has to run, by whichever test.
+stories() {
+	tests cmd/levee "^TestScripts(ThatMeasure|WithLeastRights)?\$/^($1)\$"
+	for name in $(echo "$1" | tr '|' ' '); do
+		grep -q "^ *--- PASS: TestScripts[A-Za-z]*/$name " /tmp/tests || { echo "story $name did not run"; return 1; }
+	done
+}
 
 # cards MODULE...: the drivers of the cards, and a namespace for their other ends.
 cards() {
