@@ -303,7 +303,8 @@ func isoStamp(b []byte, now time.Time) (t time.Time, behind []byte) {
 // ownTimes are further times at the beginning of lines that programs write to files of their own,
 // without brackets around them. All may have a fraction of a second.
 var ownTimes = []string{
-	"2006-01-02 15:04:05",        // Asterisk, ZNC, Vaultwarden
+	"2006-01-02 15:04:05",        // Asterisk, ZNC, Vaultwarden, Mumble's server
+	"2006-01-02T15:04:05-0700",   // Monit
 	"2006-01-02 15:04:05 -07:00", // Jellyfin
 	"02-Jan-2006 15:04:05 -0700", // Roundcube
 	"02-Jan-2006 15:04:05",       // BIND, without brackets
@@ -313,6 +314,7 @@ var ownTimes = []string{
 
 // ownTime reads one of them.
 func ownTime(line []byte, now time.Time) time.Time {
+	line = bytes.TrimPrefix(line, []byte("<W>")) // a warning, of Mumble's server
 	stamp := line[:min(len(line), 40)]
 	if bytes.HasPrefix(stamp, []byte("[")) {
 		stamp, _, _ = bytes.Cut(stamp[1:], []byte("]"))

@@ -127,15 +127,15 @@ var library = slices.Concat([]Kind{
 	{Name: "dropbear-failed", Programs: []string{"dropbear"},
 		What: "a password was wrong, or a user unknown (Dropbear)",
 		Patterns: []string{
-			"<B|b>ad <|PAM >password attempt for '<text>' from <addr>:<number>",
-			"<L|l>ogin attempt for nonexistent user<| '<text>'> from <addr>:<number>",
+			ofDropbear("<B|b>ad <|PAM >password attempt for '<text>' from <addr>:<number>"),
+			ofDropbear("<L|l>ogin attempt for nonexistent user<| '<text>'> from <addr>:<number>"),
 		}},
 	{Name: "dropbear-closed", Programs: []string{"dropbear"},
 		What: "a client was sent away, or left, before it had logged in (Dropbear)",
 		Patterns: []string{
-			"<E|e>xit before auth from <<<addr>:<number>>: <text>",
-			"<E|e>xit before auth (user '<text>', <number> fails): Max auth tries reached - user " +
-				"'<text>' from <addr>:<number>", // before 2020
+			ofDropbear("<E|e>xit before auth from <<<addr>:<number>>: <text>"),
+			ofDropbear("<E|e>xit before auth (user '<text>', <number> fails): Max auth tries " +
+				"reached - user '<text>' from <addr>:<number>"), // before 2020
 		}},
 	{Name: "pam-failed",
 		What: "a password was wrong, as PAM tells for any program; the program may tell it too",
@@ -273,6 +273,12 @@ var library = slices.Concat([]Kind{
 				"SASL auth|auth aborted by client|disconnected during TLS handshake>"),
 		}},
 }, mailKinds, fileKinds, webKinds)
+
+// ofDropbear is a message of Dropbear, which writes its number and the time itself with -E, as
+// where the journal reads it.
+func ofDropbear(message string) string {
+	return "<|[<number>] <word> < |><number> " + clock + " >" + message
+}
 
 // ofSSH is a message of sshd. How grave it is may stand before it, and behind it that the process
 // has few rights yet.

@@ -303,6 +303,20 @@ var webKinds = []Kind{
 				"<quote><text><quote> failed.",
 			"WARNING: Authentication attempt from <addr> for user <quote><text><quote> failed.",
 		}},
+	{Name: "monit-auth",
+		What: "a password was wrong, or a user unknown (Monit)",
+		Patterns: []string{
+			"<|[<word>] error    : >HttpRequest: access denied -- " +
+				"client <|[><addr><|]>: <empty password|unknown user '<text>'|wrong password for " +
+				"user '<text>'>",
+		}},
+	{Name: "murmur-auth",
+		What: "a password was wrong (Mumble's server)",
+		Patterns: []string{
+			"<<W>" + day + " " + clock + " <number> => <<<number>:<text>(<|-><number>)> Rejected " +
+				"connection from <|[><addr><|]>:<number>: <Invalid server password|Wrong " +
+				"certificate or password for existing user>",
+		}},
 	{Name: "uptimekuma-auth",
 		What: "a password or a token was wrong (Uptime Kuma)",
 		Patterns: []string{

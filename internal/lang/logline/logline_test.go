@@ -92,6 +92,10 @@ func TestTheLibraryReadsRealLines(t *testing.T) {
 			"is negative [preauth]"},
 		{"sshd-probe", old + "error: kex_exchange_identification: banner line contains invalid " +
 			"characters from 203.0.113.9"},
+		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: [811] Nov 25 01:31:58 Bad " +
+			"password attempt for 'root' from 203.0.113.9:4711"},
+		{"dropbear-closed", "Nov  5 01:31:58 ap dropbear[811]: [811] Nov  5 01:31:58 Exit " +
+			"before auth from <203.0.113.9:4711>: Exited normally"},
 		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Bad password attempt for 'root' " +
 			"from 203.0.113.9:4711"},
 		{"dropbear-failed", "Nov 25 01:31:58 ap dropbear[811]: Bad PAM password attempt for " +

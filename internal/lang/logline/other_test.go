@@ -236,6 +236,19 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				`Authentication attempt from 203.0.113.9 for user "bob" failed.`,
 			`WARNING: Authentication attempt from 203.0.113.9 for user "bob" failed.`,
 		},
+		"monit-auth": {
+			log + "monit[811]: HttpRequest: access denied -- client 203.0.113.9: wrong password " +
+				"for user 'bob'",
+			log + "monit[811]: HttpRequest: access denied -- client 203.0.113.9: empty password",
+			"[2026-11-25T01:31:58+0100] error    : HttpRequest: access denied -- client " +
+				"[2001:db8::9]: unknown user 'bob'",
+		},
+		"murmur-auth": {
+			"<W>2026-11-25 01:31:58.818 1 => <4:bob(-1)> Rejected connection from " +
+				"203.0.113.9:29530: Invalid server password",
+			"<W>2026-11-25 01:31:58.818 1 => <4:bob(-1)> Rejected connection from " +
+				"[2001:db8::9]:2953: Wrong certificate or password for existing user",
+		},
 		"uptimekuma-auth": {
 			"2026-11-25T01:31:58.098Z [AUTH] WARN: Incorrect username or password for user bob. " +
 				"IP=203.0.113.9",
