@@ -69,6 +69,25 @@ func TestADifferenceOfUsersWasNone(t *testing.T) {
 	}
 }
 
+// TestAnExampleHadAUnitAndNoContainer: the kernel tells both or neither, so that no test could show
+// the packets that came past the first rule so, and none was found that a test can show.
+func TestAnExampleHadAUnitAndNoContainer(t *testing.T) {
+	const front = "default drop\nout pass not container { web, db }\n" +
+		"out pass container db not service { \"nginx.service\", \"a.scope\" }\n"
+	a := leavingPolicy(t, front+"out drop not container db\n")
+	b := leavingPolicy(t, front+"out drop to 10.0.0.0/8 not service { \"nginx.service\", "+
+		"\"postfix.service\" }\nout drop not container db\n")
+	told := Compare(t.Context(), a, b).Tell(a, b)
+	for _, d := range told.Differences {
+		if !strings.Contains(strings.Join(d.Test, "; "), `service "a.scope" container "db"`) {
+			t.Errorf("%s: %q", d.Before.line(), d.Test)
+		}
+	}
+	if len(told.Differences) == 0 {
+		t.Error("no difference")
+	}
+}
+
 // TestWhatAnswersIsShownByPacketsBefore: an answer over UDP has a question in front of it.
 func TestWhatAnswersIsShownByPacketsBefore(t *testing.T) {
 	for _, c := range []struct{ rule, test string }{

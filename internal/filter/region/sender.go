@@ -78,6 +78,26 @@ func (s *space) forwarded() {
 	}
 }
 
+// knownTogether are senders of which the kernel tells both or neither: the numbers of users and
+// groups with the names of these, and the unit with the container, both by the cgroup.
+var knownTogether = [...][2]field.Field{{field.UID, field.User}, {field.GID, field.Group},
+	{field.Service, field.Container}}
+
+// together notes that nothing is known of one of them where nothing is of the other.
+func (s *space) together() {
+	for _, pair := range knownTogether {
+		a, ok := s.index[sideKey{about: ofNumber, field: pair[0]}]
+		b, asked := s.index[sideKey{about: ofNumber, field: pair[1]}]
+		if !ok || !asked {
+			continue
+		}
+		noA, noB := single(pair[0].Info().Absent), single(pair[1].Info().Absent)
+		s.impossible = append(s.impossible,
+			&rule{wants: []want{{a, noA}, {b, field.Subtract(s.sides[b].domain, noB)}}},
+			&rule{wants: []want{{b, noB}, {a, field.Subtract(s.sides[a].domain, noA)}}})
+	}
+}
+
 // answering notes which packets that leave answer the other side by what they are, and which never
 // do.
 func (s *space) answering(known int) {

@@ -156,6 +156,7 @@ func (s *space) close() {
 		}
 	}
 	s.forwarded()
+	s.together()
 	if known, ok := s.index[sideKey{about: ofNumber, field: field.Flow}]; ok && s.leaves {
 		s.answering(known)
 	} else if ok {
