@@ -21,7 +21,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// inherited is what the next policy continues of the one in force.
+// inherited holds the maps of the generation in force that the next one continues. Close gives back
+// opened and memories.
 type inherited struct {
 	maps     map[string]*ebpf.Map // by name in the new program: they stay the maps they are
 	memories map[string]*ebpf.Map // by name of the set: its shape stays, so its memory does

@@ -13,7 +13,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// reading is what an interface has received and its policies have judged at a time.
+// reading counts the packets that an interface has received, and those that its policies have
+// judged, since each began. at is of the monotonic clock.
 type reading struct {
 	at               time.Duration
 	received, judged uint64

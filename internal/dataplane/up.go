@@ -60,7 +60,7 @@ type UpOptions struct {
 	carried map[string]*Carried           // what it said
 }
 
-// Fallback is what may be in force in place of a policy.
+// Fallback compiles a policy that may be in force in place of one that cannot be.
 type Fallback struct {
 	Compile CompileFunc
 	Past    *past.Policy // one that was in force; nil: what `on error` asks for

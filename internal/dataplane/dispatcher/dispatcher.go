@@ -38,8 +38,7 @@ const (
 	unused = 31
 )
 
-// config is what a dispatcher says of itself, in the one map that it has. Its layout is the
-// protocol's.
+// config is the value of the one map that a dispatcher has. libxdp's protocol gives its layout.
 type config struct {
 	Magic, Version, Programs, Frags uint8
 	Actions, Priorities, Flags      [most]uint32

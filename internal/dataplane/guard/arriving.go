@@ -169,8 +169,8 @@ func family(a netip.Addr) ir.Family {
 func one(v uint64) []field.Range       { return []field.Range{{Lo: v, Hi: v}} }
 func span(lo, hi uint64) []field.Range { return []field.Range{{Lo: lo, Hi: hi}} }
 
-// usual is what the packets of a session have mostly, of the fields that messages name first. Of
-// all others the least value is as good as any.
+// usual lists the fields that messages name first, with the value that packets of a session mostly
+// have. For all other fields the least value is as good as any.
 var usual = []struct {
 	field field.Field
 	value uint64

@@ -25,8 +25,9 @@ const (
 // Failed says that packets come past the policy.
 func (s JudgingState) Failed() bool { return s == Still || s == Partly }
 
-// Comparison is what is kept of one policy on one interface. Times are of the monotonic clock,
-// which all processes have in common.
+// Comparison compares the packets that one interface received with those that its policy judged,
+// and is kept from one look to the next. Times are of the monotonic clock, which all processes have
+// in common.
 type Comparison struct {
 	Generation int           `json:"generation"`
 	Ifindex    int           `json:"ifindex"`

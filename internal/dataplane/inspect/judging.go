@@ -20,7 +20,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Judging is what comparing packets received with packets judged has come to, as Status tells it.
+// Judging says for Status whether the packets that an interface receives come to the program.
 type Judging struct {
 	Driver string // "driver virtio_net"; "" for who may only read
 	Mode   store.Mode

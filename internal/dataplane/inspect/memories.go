@@ -18,8 +18,8 @@ import (
 	"levee/internal/lang/diag"
 )
 
-// memoryCounts are what memories with secrets in them hold, in counts, for readers. Whoever looks
-// with the rights leaves them behind: the agent each second, `levee status`.
+// memoryCounts counts the contents of memories that hold secrets, for readers without rights. Each
+// look with the rights writes it anew: the agent's each second, and that of `levee status`.
 type memoryCounts struct {
 	Generation int       `json:"generation"`
 	At         time.Time `json:"at"`

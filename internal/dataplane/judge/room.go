@@ -16,7 +16,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// Connections is what there is to say of connections beside a story, which knows none.
+// Connections gives the room for connections that a policy gets on this machine.
 type Connections struct {
 	Asked int `json:"asked,omitempty"` // by `connections max`
 	Room  int `json:"room"`            // for so many, on this machine

@@ -96,7 +96,8 @@ type LimitInfo struct {
 	Alike string      `json:"alike"` // policy.Limit.Alike; "": an older levee has described it
 }
 
-// Needs are what a policy asks of packets that not every hook has: lines of rules, 0 for none.
+// Needs gives, for each property of packets that not every hook has, the line of a rule that asks
+// for it, 0 for none.
 type Needs struct {
 	Tags   int `json:"tags,omitempty"`   // VLAN tags of the frame
 	Length int `json:"length,omitempty"` // of the packet on the wire

@@ -14,7 +14,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Record is what is kept under names, by the process of a keeper.
+// Record describes a keeper: its process, its network namespace, the names of interfaces that it
+// watches, and its policy.
 type Record struct {
 	Netns  uint64   `json:"netns"`
 	Names  []string `json:"names"`

@@ -11,8 +11,8 @@ import (
 // cannot. Fewer are straight code with these: each piece is a call and a function more.
 const minBetween = 48
 
-// group is what follows one another in a chain and is made in the same place: bytecode, or straight
-// code and rule trees, which are in the main function or in functions of their own.
+// group is a run of neighbouring blocks of a chain that are made in one place: bytecode, or
+// straight code and rule trees, in the main function or in a function of their own.
 type group struct {
 	chain    *Chain
 	bytecode *Bytecode

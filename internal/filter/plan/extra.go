@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Extension is what rules ask of the packet itself, and what they do that the language does not
+// Extension adds to rules questions about the packet itself, and effects that the language does not
 // have.
 type Extension struct {
 	Asks func(r *ir.Rule) []Extra // further questions of a rule, nil for none of any

@@ -2,8 +2,7 @@ package plan
 
 import "levee/internal/filter/ir"
 
-// Response is what is known of a packet that has been decided: the verdict and the slot of the rule
-// that gave it, which says the reason.
+// Response holds the verdict on a packet, and the slot of the rule that gave it.
 type Response struct {
 	Verdict ir.Verdict // not NoVerdict
 	Slot    int        // index into policy.Slots
