@@ -25,8 +25,8 @@ import (
 	"levee/internal/host/atomicfile"
 )
 
-// Token is what is known of a token. Only the SHA-256 of its 32 random bytes is stored: these
-// cannot be guessed, so that a slow hash would add nothing.
+// Token describes a token without its secret. Only the SHA-256 of its 32 random bytes is stored:
+// these cannot be guessed, so that a slow hash would add nothing.
 type Token struct {
 	Name    string    `json:"name"`
 	Role    Role      `json:"role"`

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Baseline is what a Detector has learned, for one that goes on after a restart. It has nothing of
-// the last minutes, which may be the beginning of a flood.
+// Baseline holds the knowledge of a Detector, for one that goes on after a restart. It has nothing
+// of the last minutes, which may be the beginning of a flood.
 type Baseline struct {
 	Kinds    int       `json:"kinds"` // that rates are of: others mean others
 	At       time.Time `json:"at"`

@@ -59,7 +59,7 @@ func (r *raw) add(o *raw, times float64) {
 	}
 }
 
-// ratios are what is usual between packets of connections.
+// ratios holds the usual quotients of packets of connections.
 type ratios struct {
 	Syn   float64 // SYNs for each other packet of TCP
 	Fresh float64 // packets of flows not seen before, for each SYN

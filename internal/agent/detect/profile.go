@@ -20,7 +20,7 @@ const (
 	slowly   = 24 * time.Hour   // the same of what nobody answers
 )
 
-// profile is what rates of the kinds are usual. All of it holds rates in packets a second.
+// profile holds the usual rates of the kinds of floods, in packets a second.
 type profile struct {
 	Day    [24]rates  // by hour of the day (UTC)
 	Week   [168]rates // by hour of the week; of everything that is watched alone

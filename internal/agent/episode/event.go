@@ -33,8 +33,8 @@ type Policy struct{ Detects []*policy.Detect }
 // Unfit says why rules do not fit the policy in force, by their labels.
 type Unfit struct{ Why map[string]string }
 
-// Adopt is what an agent before this one has left: incidents of the interface, the newest first,
-// and the texts of live rules in the kernel. Without any in the kernel, InKernel is false.
+// Adopt hands over what the agent before this one left: incidents of the interface, the newest
+// first, and the texts of live rules in the kernel. Without any in the kernel, InKernel is false.
 type Adopt struct {
 	Incidents []incident.Incident
 	InKernel  bool

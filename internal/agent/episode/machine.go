@@ -42,7 +42,7 @@ type pending struct {
 	written []*written
 }
 
-// suppressed is what somebody has taken back, and that nothing is done about for a time.
+// suppressed says of which floods nothing is done until a time, since somebody took back an answer.
 type suppressed struct {
 	detector, kind, to string
 	until              time.Time

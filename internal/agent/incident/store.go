@@ -119,7 +119,7 @@ func (s *Store) find(id string) stage {
 	return stage{}
 }
 
-// stage is what is worth a word of an incident: begun, acted upon, over, closed.
+// stage holds the parts of an incident whose change is told: begun, acted upon, over, closed.
 type stage struct {
 	state                string
 	acted, ended, closed bool

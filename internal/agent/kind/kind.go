@@ -111,7 +111,7 @@ const repeated = 0.1
 // reflected is narrower than reflectors: a limit on it stands for all machines.
 const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 5353, 11211 }"
 
-// noOther is what is of no other kind, but for TCP.
+// noOther matches the packets of no other kind, TCP apart.
 const noOther = "not proto { icmp, icmp6, tcp, udp } not fragments"
 
 // Rows are the kinds.

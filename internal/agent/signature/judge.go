@@ -55,7 +55,7 @@ type judging struct {
 	of    map[string]decider
 }
 
-// decider is what passes a packet: its slot, and the rule of the policy in front of which a newer
+// decider names the slot that passes a packet, and the rule of the policy in front of which a newer
 // one has to stand to decide first.
 type decider struct{ slot, rule int }
 

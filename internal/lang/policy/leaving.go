@@ -7,8 +7,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Out is what a policy says of packets that leave by the interface. It shares the sets of the
-// policy, and `essential off`, with what arrives.
+// Out holds the rules of a policy for packets that leave by the interface. It shares the sets of
+// the policy, and `essential off`, with what arrives.
 type Out struct {
 	Protect []*Rule
 	Rules   []*Rule

@@ -23,7 +23,7 @@ type Prove struct {
 // it.
 const ProvedByCookie = "cookie a2s"
 
-// Reply is what a reply has to have, or must not have, at a place.
+// Reply holds bytes that a reply has to have, or must not have, at a place.
 type Reply struct {
 	*Bytes
 	Not bool // it has other bytes there

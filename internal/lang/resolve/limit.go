@@ -157,7 +157,7 @@ func (r *resolver) prefixBits(w *ast.Word, what string) (bits4, bits6 int, ok bo
 	return bits4, bits6, !p.Found()
 }
 
-// everyAddress is what an address term has that only asks for there being one.
+// everyAddress holds the prefixes of a term that asks only whether there is an address.
 var everyAddress = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // keyTerms are terms that hold for packets that have all that the keys of a limit are about. A

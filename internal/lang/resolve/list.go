@@ -132,7 +132,7 @@ func (r *resolver) feed(s *ast.List) *policy.Feed {
 	return out
 }
 
-// headerName is what a header of HTTP may be called (RFC 9110, without rare signs).
+// headerName matches the names of HTTP headers (RFC 9110, without rare signs).
 var headerName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 })
