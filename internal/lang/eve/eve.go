@@ -5,6 +5,8 @@
 // no records and knows no policies.
 package eve
 
+import "strings"
+
 // Type is the type of a field's values.
 type Type uint8
 
@@ -191,3 +193,27 @@ var eventTypes = []string{
 // protocols are as Suricata names them; of others it writes the number.
 var protocols = []string{"TCP", "UDP", "ICMP", "IPv6-ICMP", "SCTP", "GRE", "ESP", "AH", "IP",
 	"IPv6", "IGMP", "OSPFIGP", "PIM", "VRRP", "EIGRP", "IPIP", "L2TP"}
+
+// Known tells whether one of the values that a field may have is the text, or contains, begins or
+// ends with it, as how says. Where one does in other letters alone, it is near. Of a field whose
+// values are not known any may.
+func (f Field) Known(how, text string) (is bool, near string) {
+	holds := func(v, s string) bool { return v == s }
+	switch how {
+	case "contains":
+		holds = strings.Contains
+	case "begins":
+		holds = strings.HasPrefix
+	case "ends":
+		holds = strings.HasSuffix
+	}
+	for _, v := range f.Values {
+		if holds(v, text) {
+			return true, ""
+		}
+		if near == "" && holds(strings.ToLower(v), strings.ToLower(text)) {
+			near = v
+		}
+	}
+	return len(f.Values) == 0, near
+}

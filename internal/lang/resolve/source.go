@@ -447,8 +447,7 @@ func (r *resolver) condition(c *ast.Condition, format policy.Format) (out policy
 			return out, false
 		case !text && f.Type != eve.Number:
 			r.c.Errorf(e.Pos, "write it in quotes: \""+diag.Clip(e.Text)+"\".", "%s is a %s",
-				f.Name,
-				f.Type)
+				f.Name, f.Type)
 			return out, false
 		case text:
 			out.Texts = append(out.Texts, strings.Clone(e.Text[1:len(e.Text)-1]))
@@ -466,7 +465,7 @@ func (r *resolver) condition(c *ast.Condition, format policy.Format) (out policy
 			cmp.Or(c.How.Text, "any case"))
 		return out, false
 	}
-	if how == policy.Equals && !r.knownTexts(c, f, format) {
+	if !r.knownTexts(c, f, format) {
 		return out, false
 	}
 	if slices.Contains(out.Texts, "") && how != policy.Equals {
@@ -504,8 +503,7 @@ func (r *resolver) matches(c *ast.Condition, f eve.Field) (out policy.Condition,
 		return out, false
 	}
 	return policy.Condition{Field: f.Name, Not: c.Not, Op: ast.Equal, How: policy.Matches,
-		AnyCase:    c.AnyCase,
-		Expression: strings.Clone(text)}, true
+		AnyCase: c.AnyCase, Expression: strings.Clone(text)}, true
 }
 
 // maxExpression bounds an expression, in bytes.
@@ -529,40 +527,43 @@ func (r *resolver) listed(c *ast.Condition, f eve.Field) (out policy.Condition, 
 	return out, true
 }
 
-// knownTexts checks the values beside a field: wildcards are no part of =, and of some fields all
-// values are known. What never holds would say nothing, and its negation would always hold.
+// knownTexts checks the values beside a field: wildcards and networks are no part of =, and of some
+// fields all values are known. What never holds would say nothing, and its negation would always
+// hold.
 func (r *resolver) knownTexts(c *ast.Condition, f eve.Field, format policy.Format) bool {
+	how := cmp.Or(c.How.Text, "is")
 	for _, e := range c.Value.Elems {
 		if e.Text[0] != '"' {
 			continue
 		}
 		text := e.Text[1 : len(e.Text)-1]
 		inner := strings.Trim(text, "*%")
-		if inner != text && inner != "" {
+		switch whole := how == "is"; {
+		case whole && inner != text && inner != "":
 			r.c.Errorf(e.Pos,
-				"write: "+f.Name+" contains \""+diag.Clip(inner)+"\", or begins, ends, "+
-					"or "+
+				"write: "+f.Name+" contains \""+diag.Clip(inner)+"\", or begins, ends, or "+
 					"matches /.../.", "= compares whole texts, and * and %% stand for themselves")
 			return false
+		case whole && f.Type == eve.Address && strings.Contains(text, "/"):
+			r.c.Errorf(e.Pos, "write: "+f.Name+" begins \"192.0.2.\", or matches /.../.",
+				"%s is an address, and never the network %q", f.Name, diag.Clip(text))
+			return false
 		}
-		if format != policy.EVE || len(f.Values) == 0 || slices.Contains(f.Values, text) {
-			continue
-		}
-		same := func(v string) bool { return strings.EqualFold(v, text) }
-		if i := slices.IndexFunc(f.Values, same); i >= 0 {
-			if !c.AnyCase {
-				r.c.Errorf(e.Pos, diag.DidYouMean(f.Values[i]), "%s is never %q", f.Name,
-					diag.Clip(text))
-				return false
+		is, near := f.Known(how, text)
+		switch {
+		case format != policy.EVE || is || near != "" && c.AnyCase:
+		case near != "":
+			never := strings.Replace("never "+how, "never is", "is never", 1)
+			r.c.Errorf(e.Pos, diag.DidYouMean(near), "%s %s %q", f.Name, never, diag.Clip(text))
+			return false
+		default:
+			hint := "known are " + strings.Join(f.Values, ", ") + "."
+			if near := diag.Nearest(text, f.Values); near != "" {
+				hint = diag.DidYouMean(near)
 			}
-			continue
+			r.c.Warnf(e.Pos, hint, "no version of Suricata that is known here writes %s that %s %q",
+				f.Name, how, diag.Clip(text))
 		}
-		hint := "known are " + strings.Join(f.Values, ", ") + "."
-		if near := diag.Nearest(text, f.Values); near != "" {
-			hint = diag.DidYouMean(near)
-		}
-		r.c.Warnf(e.Pos, hint, "no version of Suricata that is known here writes %s = %q", f.Name,
-			diag.Clip(text))
 	}
 	return true
 }
