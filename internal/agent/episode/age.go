@@ -32,7 +32,7 @@ func (m *Machine) count(now time.Time, c *Counted) {
 		all := 0.0
 		for _, r := range f.rules {
 			if r.IsLive() {
-				f.count(r, c.Rules[r.Label])
+				f.count(r, c.Rules[r.Label], now)
 				all += r.now
 			}
 		}
@@ -70,11 +70,14 @@ func (u *unit) tell(m *Machine, now time.Time) {
 	}
 }
 
-func (f *flood) count(r *rule, c Count) {
+// count takes the counter of a rule. While a search or a change is under way nothing is counted, so
+// the last time may be longer ago than a second.
+func (f *flood) count(r *rule, c Count, now time.Time) {
 	if c.Packets < r.last.Packets {
 		r.last = Count{}
 	}
-	r.now = float64(c.Packets - r.last.Packets)
+	r.now = float64(c.Packets-r.last.Packets) / max(1, now.Sub(r.counted).Seconds())
+	r.counted = now
 	r.Packets += c.Packets - r.last.Packets
 	r.Bytes += c.Bytes - min(c.Bytes, r.last.Bytes)
 	r.last = c

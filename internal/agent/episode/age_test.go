@@ -141,3 +141,27 @@ func TestTwoFloodsAreTwoIncidents(t *testing.T) {
 		t.Error(kinds)
 	}
 }
+
+// TestWhatRulesDropIsCountedBySeconds: nothing is counted while a search is under way, and what had
+// been dropped in three seconds was taken for one: an incident told of three times the flood, and
+// less than half of that, from then on, did not hold it.
+func TestWhatRulesDropIsCountedBySeconds(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	now = now.Add(2 * time.Second)
+	peak, drops := 0.0, 0.0
+	for _, n := range []uint64{90_000, 30_000, 30_000, 30_000, 30_000, 18_000} {
+		for _, f := range pass(m, &now, &all, n, 0) {
+			if f.Save != nil {
+				peak = f.Save.Seen.Peak
+			}
+			if f.Drops != nil {
+				drops = f.Drops.Packets
+			}
+		}
+	}
+	if _, f := m.find("1"); peak != 30_000 || drops != 18_000 || !f.held {
+		t.Errorf("at most %v packets a second, %v are dropped; the rules hold it: %v", peak, drops,
+			f.held)
+	}
+}

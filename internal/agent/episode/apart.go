@@ -48,13 +48,19 @@ func (f *flood) is(a *detect.Alarm) bool {
 // settled says whether the rules of a flood have held it, so that what is too much by itself is
 // another one, also where it comes in the place of the first.
 func (f *flood) settled(a *detect.Alarm) bool {
-	return f.State == incident.Open && f.held &&
-		a.Rate > max(f.Seen.Threshold, a.Kind.Row().Floor)
+	return f.State == incident.Open && f.held && f.isLarge(a)
 }
 
-// hold notes whether the rules of a flood drop most of it, once they have been in force for a time.
+// isLarge says whether an alarm would be a flood by itself, without this one beside it.
+func (f *flood) isLarge(a *detect.Alarm) bool {
+	return a.Rate > max(f.Seen.Threshold, a.Kind.Row().Floor)
+}
+
+// hold notes whether the rules of a flood drop most of it, once they have been in force for a time:
+// as much as before, and what they leave is none by itself.
 func (f *flood) hold(now time.Time) {
-	if !f.put.IsZero() && now.Sub(f.put) > settling && f.drops > max(f.harmless(), settled*f.most) {
+	if !f.put.IsZero() && now.Sub(f.put) > settling &&
+		f.drops > max(f.harmless(), settled*f.most) && !(f.on && f.isLarge(&f.alarm)) {
 		f.held = true
 	}
 }

@@ -199,6 +199,27 @@ func TestAFloodThatReplacesAnotherIsAnotherIncident(t *testing.T) {
 	}
 }
 
+// TestWhatRulesLeaveIsNoOtherFlood: rules that drop a part of a flood hold it no more than none,
+// and what they leave is of it, however much that is.
+func TestWhatRulesLeaveIsNoOtherFlood(t *testing.T) {
+	l := newLab(func(s *Search) Found {
+		if s.Round > 1 {
+			return Found{}
+		}
+		return one(s)
+	})
+	flood := detect.Alarm{Kind: kind.UDP, Rate: 90_000}
+	l.tick(flood)
+	flood.Rate = 40_000
+	for range 10 {
+		l.tick(flood)
+		l.second(10_000)
+	}
+	if len(l.store) != 1 {
+		t.Errorf("%d incidents", len(l.store))
+	}
+}
+
 // TestAFloodThatAnAgentAdoptsHasOthersBesideIt: of a flood that was there when the agent began, all
 // that came later was a part.
 func TestAFloodThatAnAgentAdoptsHasOthersBesideIt(t *testing.T) {

@@ -20,7 +20,7 @@ type flood struct {
 	alarm  detect.Alarm // the last
 	last   time.Time    // it was seen
 	on     bool         // it passes, at this moment
-	drops  float64      // packets that its rules dropped in the last second
+	drops  float64      // packets a second that its rules drop, as counted last
 	most   float64      // the same, at most
 	put    time.Time    // rules of it came into force last
 	held   bool         // they dropped most of it after that, and none of them was lost since
@@ -43,7 +43,8 @@ type rule struct {
 	last     Count
 	peak     float64   // packets a second
 	active   time.Time // it dropped what a flood is
-	now      float64   // packets in the last second
+	counted  time.Time // it was counted last, or came into force
+	now      float64   // packets a second since the time before
 	loosened time.Time
 }
 
@@ -58,12 +59,13 @@ func (f *flood) turn(r *rule, state string, now time.Time, why string) {
 		if r.State == incident.Loosened {
 			r.Rule.Rule, r.Loosened = Tightened(r.Rule.Rule), nil
 		} else {
-			r.Since, r.active = &at, now
+			r.Since, r.active, r.counted = &at, now, now
 		}
 	case incident.Loosened:
 		r.Rule.Rule, r.loosened, r.Loosened = Loosened(r.Rule.Rule, f.harmless()), now, &at
 	case incident.Gone:
 		r.Gone, r.Why, r.Until = &at, why, nil
+		f.drops = max(0, f.drops-r.now) // from now on that passes
 	}
 	r.State, f.dirty = state, true
 }

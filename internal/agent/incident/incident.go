@@ -161,7 +161,11 @@ func (i *Incident) Tell() {
 			strings.ToUpper(name[:1]), name[1:], host(s.Destination), number(s.Rate), row.Unit,
 			number(s.Threshold))
 	}
-	if s.Peak > 1.5*s.Packets {
+	said := s.Rate
+	if s.Kind == kind.Bits.String() {
+		said = s.Packets
+	}
+	if s.Peak-i.Before.Packets > 1.5*said {
 		fmt.Fprintf(&b, "; at most %s packets/s of all kinds", number(s.Peak))
 	}
 	i.tellDone(&b)
