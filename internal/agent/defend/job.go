@@ -204,7 +204,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		return nil, err
 	}
 	dropped, p, err := j.search(pair, limits.Collateral, r)
-	if most := byChance(limits.Collateral, j.good); err == nil && dropped < j.minShare() &&
+	if most := j.byChance(); err == nil && dropped < j.minShare() &&
 		!j.asks() && most > limits.Collateral {
 		dropped, p, err = j.search(pair, most, r)
 	}
@@ -325,14 +325,35 @@ func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) incident.Rul
 	return out
 }
 
-// allowance is the share of good packets that rules may drop. What little is left of a flood may
-// cost as little.
-func (j *job) allowance() float64 {
+// mayCost is the share of good packets that rules of this search may drop by themselves. What
+// little is left of a flood may cost as little.
+func (j *job) mayCost() float64 {
 	c := j.Of.Collateral
 	if j.Alarm.All < j.Peak/10 {
 		c *= 10 * j.Alarm.All / j.Peak
 	}
 	return c
+}
+
+// allowance is mayCost without what rules in force cost already.
+func (j *job) allowance() float64 {
+	return max(0, min(j.mayCost(), j.Of.Collateral-j.spent()))
+}
+
+// byChance is the allowance where more of the sample may be chance.
+func (j *job) byChance() float64 {
+	return max(0, min(byChance(j.mayCost(), j.good), byChance(j.Of.Collateral, j.good)-j.spent()))
+}
+
+// spent is the share of good packets that the detector's rules in force drop, by what was predicted
+// of them. Who is asked by a cookie asks again.
+func (j *job) spent() (sum float64) {
+	for _, l := range j.Live {
+		if l.Of == j.Of && l.Rule.Action != episode.Cookie {
+			sum += l.Rule.Predicted
+		}
+	}
+	return sum
 }
 
 // byChance is the greatest share of a sample of good packets that does not show, with 95 %

@@ -150,7 +150,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	switch {
 	case out.Coverage <= minDrop*j.beyond:
 		fault = fmt.Sprintf("it would drop %.0f %% of the flood", 100*out.Coverage)
-	case out.Predicted > byChance(j.allowance(), j.good):
+	case out.Predicted > j.byChance():
 		fault = fmt.Sprintf("it would drop %.2g %% of %d good packets", 100*out.Predicted,
 			j.good.Len())
 	}

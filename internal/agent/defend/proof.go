@@ -131,7 +131,7 @@ func (j *job) askProof() (out incident.Rule, fault string) {
 	one := signature.Judged{Packets: j.good.Len(), Dropped: int(lost)}
 	out.Coverage, out.Predicted, out.AtMost = 1, one.Collateral(), one.Highest()
 	// A cookie has clients ask again; a limit drops what they send.
-	if out.Action == episode.Limit && out.Predicted > byChance(j.allowance(), j.good) {
+	if out.Action == episode.Limit && out.Predicted > j.byChance() {
 		return out, fmt.Sprintf("no limit on who is not proven: it would drop %.2g %% of %d good "+
 			"packets", 100*out.Predicted, j.good.Len())
 	}
