@@ -32,6 +32,11 @@ func TestFloodsOfOtherForms(t *testing.T) {
 					a, ttl, own := bot(r, 300)
 					return segment(r, a, ttl, uint16(1024+own.IntN(60000)), 80, flags, 768)
 				}}},
+		{what: "segments in the name of a client, in his open connection", kind: "tcp",
+			flood: &stream{refused: 1, make: func(r *rand.Rand) packet.Spec {
+				return segment(r, labClient(0), new(uint8(40+r.IntN(80))), 40_000, 8080,
+					packet.ACK, 0)
+			}}},
 		{what: "SYN-ACKs and RSTs of 300 middleboxes to one port", kind: "tcp",
 			flood: &stream{answers: 0.5, make: func(r *rand.Rand) packet.Spec {
 				a, ttl, own := bot(r, 300)

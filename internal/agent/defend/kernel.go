@@ -96,7 +96,8 @@ func (namespace) refused() refusals {
 		return refusals{}
 	}
 	six, _ := os.ReadFile("/proc/thread-self/net/snmp6")
-	return refusalsOf(string(four), string(six))
+	more, _ := os.ReadFile("/proc/thread-self/net/netstat")
+	return refusalsOf(string(four), string(six), string(more))
 }
 
 func (namespace) elsewhere(dev string) (traffic, bool) {

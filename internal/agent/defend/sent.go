@@ -41,8 +41,23 @@ type refusals struct {
 	told         bool
 	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
 	broken       uint64 // segments with a wrong checksum, and the like (tcpInErrs): nothing is sent
+	astray       astray // segments of open connections that these have no use for
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
 	connections  uint64 // that were opened here, or reset (tcpActiveOpens, tcpEstabResets)
+}
+
+// astray counts segments to open connections that the kernel has not taken: who forges the address
+// and the ports of a client knows no numbers of its connection. They are answered at most by an
+// acknowledgement (RFC 5961).
+type astray struct {
+	old    uint64 // with data that was there already, or is taken for it (DelayedACKLost)
+	empty  uint64 // without data, and not answered (TCPACKSkipped…)
+	beyond uint64 // beyond the window, with data or without; of newer kernels (BeyondWindow)
+}
+
+// since is how many there were, at least.
+func (a astray) since(was astray) uint64 {
+	return since(was.old, a.old) + max(since(was.empty, a.empty), since(was.beyond, a.beyond))
 }
 
 // traffic is how many packets interfaces have received and sent. Those of the loopback, which
@@ -73,7 +88,8 @@ func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool
 	was := *r
 	*r = refused{at: now, no: no}
 	first := was.at.IsZero() || !was.no.told
-	segments = since(was.no.resets+was.no.broken, no.resets+no.broken)
+	segments = since(was.no.resets+was.no.broken, no.resets+no.broken) +
+		no.astray.since(was.no.astray)
 	refusing = since(was.no.resets+was.no.unreachables, no.resets+no.unreachables)
 	if !no.told || !first && max(segments, refusing) < fewRefusals {
 		return 0, 0
@@ -127,8 +143,8 @@ func isStacked(l netlink.Link) bool {
 	return false
 }
 
-// refusalsOf are those of the texts of /proc/net/snmp and snmp6.
-func refusalsOf(snmp, snmp6 string) refusals {
+// refusalsOf are those of the texts of /proc/net/snmp, snmp6 and netstat.
+func refusalsOf(snmp, snmp6, netstat string) refusals {
 	resets, told := counter(snmp, "Tcp:", "OutRsts")
 	broken, _ := counter(snmp, "Tcp:", "InErrs")
 	opened, said := counter(snmp, "Tcp:", "ActiveOpens")
@@ -140,11 +156,21 @@ func refusalsOf(snmp, snmp6 string) refusals {
 			six, _ = number(words[1])
 		}
 	}
-	return refusals{told && said, resets, broken, four + six, opened + reset}
+	return refusals{told && said, resets, broken, astrayOf(netstat), four + six, opened + reset}
 }
 
-// counter is a number of /proc/net/snmp, which has a line of names and one of numbers for each
-// protocol.
+// astrayOf reads the text of /proc/net/netstat. A SYN to an open connection counts as broken.
+func astrayOf(netstat string) astray {
+	of := func(name string) uint64 {
+		n, _ := counter(netstat, "TcpExt:", name)
+		return n
+	}
+	return astray{of("DelayedACKLost"), of("TCPACKSkippedSeq") + of("TCPACKSkippedPAWS") +
+		since(of("TCPSYNChallenge"), of("TCPACKSkippedChallenge")), of("BeyondWindow")}
+}
+
+// counter is a number of /proc/net/snmp or netstat, which have a line of names and one of numbers
+// for each protocol.
 func counter(text, protocol, name string) (n uint64, ok bool) {
 	var names []string
 	for line := range strings.Lines(text) {
