@@ -187,7 +187,7 @@ func TestAnybodyFillsTheAuditLogSlowly(t *testing.T) {
 	}
 }
 
-// A terminal that shows the audit log obeys nothing of what anybody has asked for.
+// A terminal that shows the audit log obeys no control characters of a request.
 func TestTheAuditLogHoldsNothingThatATerminalObeys(t *testing.T) {
 	_, url, _, _, audit := start(t)
 	address := strings.TrimPrefix(url, "http://")

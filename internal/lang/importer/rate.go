@@ -296,7 +296,7 @@ func (fl *flattener) hoist(r *ChainRule, at []int) []int {
 	return at[:1]
 }
 
-// decides tells whether the statement decides all packets that it is about.
+// decides tells whether the statement decides all packets of its match.
 func (s *statement) decides() bool {
 	return s.of == nil && (s.action == "pass" || s.action == "drop")
 }
