@@ -31,14 +31,14 @@ func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
 			return false // Check knows
 		}
 		k := ordinary(arriving(s, link)[0], entries)
-		if prog.FirstDropped(&k.Traffic) != nil {
+		if prog.Drops(&k.Traffic) {
 			return true
 		}
 		if prog.Out == nil {
 			return false
 		}
-		k = ordinary(answers(s, link)[0], entries)
-		return prog.Out.FirstDropped(&k.Traffic) != nil
+		k = ordinary(answers(p, s, link)[0], entries)
+		return prog.Out.Drops(&k.Traffic)
 	}
 	return slices.DeleteFunc(slices.Clone(sessions), over)
 }

@@ -62,6 +62,9 @@ func arriving(s session.Session, link packet.Link) []kind {
 	own.Known[field.Len] = span(uint64(headers), uint64(max(headers, mtu)))
 	own.know(field.DstMAC, s.DstMAC)
 	own.knowSuffixes()
+	if s.Back { // then there is a way back at all
+		own.Known[field.StrictPath], own.Known[field.LoosePath] = one(1), one(1)
+	}
 	kinds := []kind{own}
 	if s.Neighbour.IsValid() {
 		if s.Neighbour.Is4() {

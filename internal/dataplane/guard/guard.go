@@ -47,6 +47,10 @@ func (e *CutError) Error() string {
 	if e.Limit != "" {
 		text = fmt.Sprintf("%s, from %s to %s, would be held to %s", s.What, s.Remote, s.Local,
 			e.Limit)
+		if e.Needs != "" {
+			text = fmt.Sprintf("%s, from %s to %s, would end: %s would be held to %s", s.What,
+				s.Remote, s.Local, e.Needs, e.Limit)
+		}
 	}
 	text += " by " + e.Decider
 	if e.Packet != "" {
@@ -94,7 +98,8 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 			}
 			continue
 		}
-		for _, k := range arriving(s, link) {
+		kinds := arriving(s, link)
+		for _, k := range kinds {
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
 				return &CutError{Session: s, Needs: k.needs,
@@ -102,7 +107,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 					Remedy: k.remedy}
 			}
 		}
-		if err := starved(p, prog, s, link, entries); err != nil {
+		if err := starved(p, prog, s, &kinds[0], entries); err != nil {
 			return err
 		}
 		if err := checkAnswers(p, prog, s, link, entries); err != nil {
@@ -126,14 +131,13 @@ const (
 	enoughBits    = 20 * 8 * 100
 )
 
-// starved is a *CutError if a limit would leave a session less than somebody at its other end needs
-// to type.
-func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.Link,
+// starved is a *CutError if a limit would leave a session, of which own is the packets of one
+// direction, less than somebody at its other end needs to type.
+func starved(p *policy.Policy, prog *ir.Program, s session.Session, own *kind,
 	entries Entries) error {
-	own := arriving(s, link)[0]
 	own.Has = entries.has
 	d := prog.FirstLimited(&own.Traffic, func(l *policy.Limit) bool {
-		if l = ofSession(l, s); l == nil {
+		if l = ofSession(l, own); l == nil {
 			return false
 		}
 		enough := float64(enoughPackets)
@@ -146,18 +150,19 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, link packet.
 		return nil
 	}
 	by := p.Slots()[d.Slot]
-	return &CutError{Session: s, Limit: ofSession(by.Rule.Limit, s).Rate.Text,
+	return &CutError{Session: s, Needs: own.needs, Limit: ofSession(by.Rule.Limit, own).Rate.Text,
 		Decider: oracle.Decider(p, by), Packet: own.words(d), Remedy: own.remedy}
 }
 
-// ofSession returns what a limit lets through of a session, nil if it does not limit it.
-func ofSession(l *policy.Limit, s session.Session) *policy.Limit {
+// ofSession returns what a limit lets through of packets of a session, nil if it does not limit
+// them.
+func ofSession(l *policy.Limit, k *kind) *policy.Limit {
 	if l.Rates == nil {
 		return l
 	}
-	a := s.Local.Addr()
+	a := k.Dst
 	if l.Rates.Field == field.SrcAddr {
-		a = s.Remote.Addr()
+		a = k.Src
 	}
 	if e := l.Rates.Of(a); e != nil {
 		return e.Limit

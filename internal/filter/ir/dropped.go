@@ -47,6 +47,39 @@ func (prog *Program) FirstDropped(t *Traffic) *Dropped {
 	return prog.firstThat(t, (*Action).Takes)
 }
 
+// Drops says whether all of the packets are dropped for sure, whatever is not known of them. It is
+// false where there are too many kinds of them to tell.
+func (prog *Program) Drops(t *Traffic) bool {
+	open := []*box{t.box()}
+	for i := range prog.Lists[t.Class.Index()] {
+		r := &prog.Lists[t.Class.Index()][i]
+		if !r.Action.Decides() && !r.Action.Takes() {
+			continue
+		}
+		conds, possible := t.known(r.Conds)
+		if !possible {
+			continue
+		}
+		conds, sure := inBoxes(conds)
+		var left []*box
+		for _, b := range open {
+			part, rest := b.cut(conds)
+			switch {
+			case part == nil || r.Action.Takes() && !sure:
+				left = append(left, b)
+			case !r.Action.Takes() || len(left)+len(rest) > maxOpen:
+				return false
+			default:
+				left = append(left, rest...)
+			}
+		}
+		if open = left; len(open) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // FirstElsewhere does the same for rules that lead connections elsewhere.
 func (prog *Program) FirstElsewhere(t *Traffic) *Dropped {
 	return prog.firstThat(t, func(a *Action) bool {

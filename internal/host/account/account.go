@@ -35,6 +35,29 @@ func User(name string) (uint32, error) {
 	return number(u.Uid)
 }
 
+// Names returns the users of /etc/passwd that have a uid: several may.
+func Names(uid uint32) ([]string, error) { return namesIn("/etc/passwd", uid) }
+
+func namesIn(path string, uid uint32) (names []string, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up who has uid %d: %w", uid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(line, ":") // passwd(5)
+		if len(f) < 4 {
+			continue
+		}
+		if n, err := number(f[2]); err == nil && n == uid {
+			names = append(names, f[0])
+		}
+	}
+	return names, nil
+}
+
 // Group returns the gid of a group of /etc/group.
 func Group(name string) (uint32, error) {
 	g, err := user.LookupGroup(name)

@@ -130,3 +130,19 @@ func TestNamesOfUsersAndGroups(t *testing.T) {
 		t.Errorf("no group: %v", err)
 	}
 }
+
+// TestAUserMayHaveSeveralNames, such as root and toor.
+func TestAUserMayHaveSeveralNames(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "passwd")
+	put(t, root, "passwd", "root:x:0:0:root:/root:/bin/sh\n# a line\nweb:x:33:33::/:/bin/sh\n"+
+		"toor:x:0:0::/root:/bin/sh\nodd:x::0::/:/bin/sh\n")
+	for uid, want := range map[uint32][]string{0: {"root", "toor"}, 33: {"web"}, 7: nil} {
+		if got, err := namesIn(path, uid); err != nil || !slices.Equal(got, want) {
+			t.Errorf("uid %d: %q, %v", uid, got, err)
+		}
+	}
+	if got, err := namesIn(filepath.Join(root, "none"), 0); err != nil || got != nil {
+		t.Errorf("without a file: %q, %v", got, err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"levee/internal/host/account"
 	"levee/internal/host/linklayer"
 )
 
@@ -36,6 +37,11 @@ func On(dev string) ([]Session, error) {
 	for _, s := range here {
 		if index, ok := arrivesOn(s, above); ok {
 			s.describe(above[index], index)
+			s.Back = s.Back && above[index].link.Attrs().Name == dev
+			if s.Users, err = account.Names(s.UID); err != nil {
+				return nil, err
+			}
+			s.Own = true
 			out = append(out, s)
 		}
 	}
@@ -50,6 +56,7 @@ func On(dev string) ([]Session, error) {
 			s.Local = outside
 		}
 		s.describe(above[index], index)
+		s.Back = s.Back && above[index].link.Attrs().Name == dev
 		if !routed {
 			s.DstMAC = nil // of an interface of the other namespace, if the packets are bridged
 		}
@@ -66,6 +73,7 @@ func (s *Session) describe(on upper, index int) {
 	if err != nil || len(routes) == 0 || routes[0].LinkIndex != index {
 		return
 	}
+	s.Back = true
 	hop := s.Remote.Addr()
 	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		hop = gw.Unmap()

@@ -30,6 +30,13 @@ type Session struct {
 	SrcMAC, DstMAC net.HardwareAddr
 	// Neighbour is who sends the packets on this link, if ARP or neighbour discovery finds it.
 	Neighbour netip.Addr
+	// Own: its socket is of this network namespace, so that this machine sends what leaves of it
+	// as UID, who has Users as names. Else packets may be forwarded, and who sends is not known.
+	Own   bool
+	UID   uint32
+	Users []string
+	// Back: the kernel routes what goes to the other end out of the interface itself.
+	Back bool
 
 	inode uint32 // of the socket
 }
@@ -132,7 +139,7 @@ func established(socks []procnet.Socket, owners owners) (out []Session) {
 			what = owners.what(s.Inode, s.Local.Port())
 		}
 		if what != "" {
-			out = append(out, Session{Local: s.Local, Remote: s.Remote, What: what,
+			out = append(out, Session{Local: s.Local, Remote: s.Remote, What: what, UID: s.UID,
 				inode: s.Inode})
 		}
 	}
