@@ -94,6 +94,10 @@ func (r *run) tell() {
 	}
 }
 
+// mostRules bounds the rules that witnesses name: more than a policy has, and a machine that is
+// somebody else's by now may make them up.
+const mostRules = 1 << 20
+
 // witnessed notes what a witness saw.
 func (r *run) witnessed(e *eye, w *witness.Packet) {
 	var p packet.Packet
@@ -110,12 +114,14 @@ func (r *run) witnessed(e *eye, w *witness.Packet) {
 	rule := Judged{w.Slot, e.decider(w), w.Verdict}
 	at, known := r.ruleAt[rule]
 	if !known {
-		at = len(r.rules)
+		if at = len(r.rules); at == mostRules {
+			return
+		}
 		r.rules, r.ruleAt[rule] = append(r.rules, rule), at
 	}
 	res := &r.results[s.number]
 	res.seen |= 1 << s.try
-	res.rule = int16(at + 1)
+	res.rule = int32(at + 1)
 	t := r.target(s.number)
 	if p.Dst != t.to || t.kind != aChallenge && p.HasPorts() && p.DstPort != t.Port {
 		r.arrived[s.number] = endpoint(&p)

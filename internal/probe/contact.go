@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -72,6 +73,13 @@ func (r *run) contactAll(ctx context.Context) error {
 			return err
 		}
 		slots <- struct{}{}
+		r.mu.Lock()
+		left := r.left(o.to.Addr()) != "" // by now
+		r.mu.Unlock()
+		if left {
+			<-slots
+			continue
+		}
 		all.Go(func() {
 			defer func() { <-slots }()
 			c := touch(ctx, o.to, r.Banners)
@@ -102,13 +110,17 @@ func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
 		return contact{state: noneMade}
 	}
 	defer conn.Close()
-	said, err := listen(conn, "", resetsWithin)
-	if banner && said == "" && errors.Is(err, os.ErrDeadlineExceeded) {
-		if said, err = listen(conn, "", speaksWithin-resetsWithin); said == "" &&
-			errors.Is(err, os.ErrDeadlineExceeded) {
-			said, err = listen(conn, "HEAD / HTTP/1.0\r\n\r\n", speaksWithin)
+	h := &heard{conn: conn}
+	err = h.listen(resetsWithin, banner)
+	late := func() bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+	if banner && late() {
+		if err = h.listen(speaksWithin-resetsWithin, true); late() && len(h.bytes) == 0 {
+			if _, err = conn.Write([]byte("HEAD / HTTP/1.0\r\n\r\n")); err == nil {
+				err = h.listen(speaksWithin, true)
+			}
 		}
 	}
+	said := h.line()
 	switch {
 	case said != "" && banner:
 		return contact{connected, said}
@@ -118,28 +130,41 @@ func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
 	return contact{state: ends(conn.(*net.TCPConn), err)}
 }
 
-// listen says something, if there is something to say, and is told the first line of what comes.
-func listen(conn net.Conn, ask string, within time.Duration) (string, error) {
-	_ = conn.SetDeadline(time.Now().Add(within))
-	if ask != "" {
-		if _, err := conn.Write([]byte(ask)); err != nil {
-			return "", err
+// heard is what a service has said.
+type heard struct {
+	conn  net.Conn
+	bytes []byte // at most bannerBytes
+}
+
+// listen waits for something to come, or for a whole line, of which a service may say one letter
+// after the other. Its error says why no more comes; there is none once it has what it waits for.
+func (h *heard) listen(within time.Duration, whole bool) error {
+	_ = h.conn.SetDeadline(time.Now().Add(within))
+	buf := make([]byte, bannerBytes)
+	for {
+		n, err := h.conn.Read(buf[:bannerBytes-len(h.bytes)])
+		h.bytes = append(h.bytes, buf[:n]...)
+		if err != nil || !whole || len(h.bytes) == bannerBytes ||
+			bytes.IndexByte(h.bytes, '\n') >= 0 {
+			return err
 		}
 	}
-	buf := make([]byte, bannerBytes)
-	n, err := conn.Read(buf)
-	line, _, _ := strings.Cut(string(buf[:n]), "\n")
-	if line = strings.TrimSpace(line); n > 0 && line == "" {
+}
+
+// line returns the first line that was heard, "" of nothing.
+func (h *heard) line() string {
+	line, _, _ := strings.Cut(string(h.bytes), "\n")
+	if line = strings.TrimSpace(line); len(h.bytes) > 0 && line == "" {
 		line = "(an empty line)"
 	}
-	return line, err
+	return line
 }
 
 // ends ends a connection on which nothing was said: the host behind it acknowledges that, and the
 // kernel says it again where it is lost, as a reset is not.
 func ends(conn *net.TCPConn, err error) contactState {
 	if errors.Is(err, os.ErrDeadlineExceeded) && conn.CloseWrite() == nil {
-		_, err = listen(conn, "", finishesWithin)
+		err = (&heard{conn: conn}).listen(finishesWithin, false)
 	}
 	switch {
 	case err == nil, errors.Is(err, io.EOF):

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
@@ -103,6 +104,21 @@ func datagram(port uint16, tag uint64) []byte {
 	return t
 }
 
+// repeats says whether what a UDP port answers repeats the tag of its question, where the protocol
+// of the port has each answer do so. Who does not see the question has no more than the twelve bits
+// of a source port to guess else.
+func repeats(port uint16, tag uint64, said []byte) bool {
+	t := binary.BigEndian.AppendUint64(nil, tag)
+	switch port {
+	case 53: // in the question; who refuses may leave that out, and has the identification
+		refuses := len(said) == 12 && bytes.HasPrefix(said, t[:2]) && said[2]&0x80 != 0
+		return refuses || bytes.Contains(said, hex.AppendEncode(nil, t))
+	case 123, 3478: // as the origin timestamp, and in the transaction
+		return bytes.Contains(said, t)
+	}
+	return true
+}
+
 // build makes the IP packet of a spec, and the frame that carries it.
 func build(s packet.Spec) (frame, ip []byte, err error) {
 	s.Fields = slices.Clone(s.Fields)
@@ -169,6 +185,7 @@ type flow struct {
 	to         netip.Addr
 	port, from uint16   // of the target, and of the probe; of ICMP the sequence number and id
 	seqs       []uint32 // of TCP: one of these is the sequence number of the probe
+	said       []byte   // of UDP: what a datagram says; nil of what an error quotes
 }
 
 // read reads what came in; false if it is no answer to a probe from an address and a port.
@@ -195,6 +212,7 @@ func read(ip []byte, from func(netip.Addr) bool, left func(uint16) bool) (a answ
 		return a, true
 	case p.Proto == packet.ProtoUDP && p.HasPorts() && left(p.DstPort):
 		a.kind, a.known.port, a.known.from = replies, p.SrcPort, p.DstPort
+		a.known.said = append([]byte{}, l4[8:]...)
 		return a, true
 	case p.Transport == packet.ICMPTransport && p.Type == 0,
 		p.Transport == packet.ICMP6Transport && p.Type == 129:

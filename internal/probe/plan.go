@@ -251,9 +251,13 @@ func (p *plan) number(f *flow) (n sealed, ok bool) {
 	}
 	number := p.begin(aService) + of*len(p.services) + k
 	for try := range mostTries {
-		if p.fits(sealed{number, try}, f) {
-			return sealed{number, try}, true
+		if !p.fits(sealed{number, try}, f) {
+			continue
 		}
+		if f.said != nil && !repeats(f.port, p.tag(number, try), f.said) {
+			return n, false
+		}
+		return sealed{number, try}, true
 	}
 	return n, false
 }

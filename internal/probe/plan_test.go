@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -168,7 +169,7 @@ func repliesTo(t *testing.T, ip []byte) map[string][]byte {
 	}
 	if p.Proto == packet.ProtoUDP {
 		add("a datagram", packet.Spec{FromPort: &p.DstPort, ToPort: &p.SrcPort,
-			Payload: []byte("answer")})
+			Payload: answerTo(p.DstPort, l4[8:])})
 	}
 	unreachable := packet.Spec{Type: new(uint8(3)), Code: 3, Payload: ip[:min(len(ip),
 		p.TransportOffset+8)]}
@@ -177,6 +178,82 @@ func repliesTo(t *testing.T, ip []byte) map[string][]byte {
 	}
 	add("an error", unreachable)
 	return out
+}
+
+// answerTo is what a service of DNS, NTP or STUN answers, and else anything.
+func answerTo(port uint16, asked []byte) []byte {
+	b := bytes.Clone(asked)
+	switch {
+	case port == 53 && len(b) > 12:
+		b[2], b[3] = 0x81, 0x83 // no such name
+	case port == 123 && len(b) == 48:
+		b[0] = 4<<3 | 4
+		copy(b[24:], asked[40:])
+		clear(b[40:])
+	case port == 3478 && len(b) == 20:
+		b[0] = 1
+	default:
+		return []byte("answer")
+	}
+	return b
+}
+
+// TestADatagramThatRepeatsNothingWasAnAnswer: whoever sent one to each of 4,096 ports in the name
+// of a target had a port of DNS, NTP or STUN called open, without seeing what was asked.
+func TestADatagramThatRepeatsNothingWasAnAnswer(t *testing.T) {
+	p := twoFamilies(t)
+	ours := func(a netip.Addr) bool { return a == p.from[six(a)] }
+	left := func(port uint16) bool { return port >= firstPort }
+	seen := 0
+	for n := range p.total() {
+		at := p.target(n)
+		if at.kind != aService || at.Proto != packet.ProtoUDP || at.Port == 9 {
+			continue
+		}
+		seen++
+		_, ip, err := build(p.spec(n, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d packet.Packet
+		packet.L3.Decode(ip, &d)
+		asked := ip[d.TransportOffset+8:]
+		refused := bytes.Clone(asked[:12]) // by DNS, without the question
+		refused[2], refused[3], refused[5] = 0x80, 1, 0
+		_, other, err := build(p.spec(n, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name    string
+			payload []byte
+			is      bool
+		}{
+			{"answer", answerTo(at.Port, asked), true},
+			{"refused", refused, at.Port == 53},
+			{"question", asked, true},
+			{"of another try", answerTo(at.Port, other[len(other)-len(asked):]), false},
+			{"cut", answerTo(at.Port, asked)[:8], false},
+			{"empty", nil, false},
+			{"anything", make([]byte, 48), false},
+		} {
+			_, reply, err := build(packet.Spec{From: d.Dst, To: d.Src, FromPort: &d.DstPort,
+				ToPort: &d.SrcPort, Proto: &d.Proto, Payload: c.payload})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, ok := read(reply, ours, left)
+			if !ok {
+				t.Fatalf("%v, %s: it is not read", at.Service, c.name)
+			}
+			if got, ok := p.number(&a.known); ok != c.is || ok && got.number != n {
+				t.Errorf("%v, %s: %v, %v", at.Service, c.name, got, ok)
+			}
+		}
+	}
+	if seen != 6 {
+		t.Errorf("%d questions", seen)
+	}
 }
 
 // TestAMarkSurvivesNAT: a witness knows a probe whose addresses and ports were translated.

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -286,6 +287,98 @@ func TestAContactShowsWhatIsThere(t *testing.T) {
 		if got := touch(t.Context(), c.to, c.want.banner != ""); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestASlowBannerWasItsFirstLetter: what a service says may come letter by letter.
+func TestASlowBannerWasItsFirstLetter(t *testing.T) {
+	for _, c := range []struct {
+		says []string
+		want string
+	}{
+		{[]string{"2", "20 hel", "lo\r", "\nmore"}, "220 hello"},
+		{[]string{"\r", "\n"}, "(an empty line)"},
+		{[]string{strings.Repeat("x", 200), strings.Repeat("y", 200)},
+			strings.Repeat("x", 200) + strings.Repeat("y", bannerBytes-200)},
+	} {
+		here, there := net.Pipe() // each word waits until it is read
+		go func() {
+			for _, word := range c.says {
+				_, _ = there.Write([]byte(word))
+			}
+			_ = there.Close()
+		}()
+		h := &heard{conn: here}
+		if err := h.listen(time.Minute, true); err != nil || h.line() != c.want {
+			t.Errorf("%q: %q, %v", c.says, h.line(), err)
+		}
+		_ = here.Close()
+	}
+}
+
+// TestNobodyConnectsOnceTheWitnessHasGone: what was asked by whole connections went on, though
+// nobody could see at the target whose they were.
+func TestNobodyConnectsOnceTheWitnessHasGone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := ended(t)
+	r.Rate = 1e6
+	r.Owned.Prefixes = []Prefix{*r.addrs[0].Of}
+	port := l.Addr().(*net.TCPAddr).AddrPort()
+	r.addrs = r.addrs[:1]
+	r.addrs[0] = Address{port.Addr(), &r.Owned.Prefixes[0]}
+	r.services, r.confirmed, r.canary, r.classes = nil, []int{0}, nil, nil
+	for range 2 * contactsOnce {
+		r.services = append(r.services, Service{packet.ProtoTCP, port.Port()})
+	}
+	r.results = make([]result, r.total())
+	for n := range r.results {
+		r.results[n] = result{sent: 1, seen: 1, kind: accepts, rule: 1}
+	}
+	go func() {
+		for first := true; ; first = false {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if first {
+				r.broke(r.eyeOf(port.Addr()), "its witness ended early")
+			}
+			_ = c.Close()
+		}
+	}()
+	if err := r.contactAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.contacts); n == 0 || n > contactsOnce+1 {
+		t.Errorf("%d connections of %d", n, 2*contactsOnce)
+	}
+}
+
+// TestAWitnessNamedMoreRulesThanCouldBeCounted: the 32,768th rule that a policy of many, or a
+// witness that makes them up, named was none, and the report ended with a panic.
+func TestAWitnessNamedMoreRulesThanCouldBeCounted(t *testing.T) {
+	r := ended(t)
+	r.ruleAt, r.marks, r.news = map[Judged]int{}, map[uint64]sealed{}, make(chan struct{}, 1)
+	n := probeOf(t, r, Service{packet.ProtoTCP, 22})
+	frame, ip, err := build(r.spec(n, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d packet.Packet
+	packet.L3.Decode(ip, &d)
+	r.marks[r.key.mark(ip, &d)] = sealed{n, 0}
+	e := r.eyeOf(r.target(n).to)
+	for i := range 1<<15 + 1 {
+		r.witnessed(e, &witness.Packet{Slot: fmt.Sprint(i), Rule: "a", Verdict: "pass",
+			Link: packet.Ethernet.String(), Bytes: frame, Length: len(frame)})
+	}
+	r.report(0, time.Second)
+	if got := r.results[n].rule; int(got) != len(r.rules) {
+		t.Errorf("rule %d of %d counted it", got, len(r.rules))
 	}
 }
 

@@ -99,7 +99,7 @@ type result struct {
 	icmpCode   uint8
 	ttl        uint8
 	own        bool  // the target itself sent the error
-	rule       int16 // that counted it, of rules, plus 1
+	rule       int32 // that counted it, of rules, plus 1
 }
 
 // marked is a packet that a witness may see until a time.
