@@ -196,6 +196,11 @@ func (q *Queue) FD() int { return q.fd }
 // Count has packets that are read be counted in t too, which others may write.
 func (q *Queue) Count(t *Tally) { q.tally = t }
 
+// mostPacket bounds a packet in several frames, in bytes. The kernel's have at most 17 pages behind
+// the first (MAX_SKB_FRAGS of include/linux/skbuff.h); where somebody else serves the ring, the
+// memory may say anything.
+const mostPacket = 1 << 17
+
 // Take gives the packets that are there to a function, at most as many as there are frames, and
 // waits for none.
 func (q *Queue) Take(each func(frame []byte)) (n int) {
@@ -212,7 +217,7 @@ func (q *Queue) Take(each func(frame []byte)) (n int) {
 		if from, to := d.Addr, d.Addr+uint64(d.Len); to <= uint64(len(q.memory)) && from <= to {
 			frame := q.memory[from:to:to]
 			switch {
-			case d.Options&unix.XDP_PKT_CONTD != 0:
+			case d.Options&unix.XDP_PKT_CONTD != 0 && len(q.part) < mostPacket:
 				q.part = append(q.part, frame...)
 			case len(q.part) > 0:
 				q.part = append(q.part, frame...)
@@ -323,10 +328,9 @@ func (q *Queue) mapAll(first bool) (err error) {
 }
 
 // mapTally maps the file of a tally.
-func (q *Queue) mapTally(fd int) (err error) {
-	q.tallyFile = fd
-	if q.tallied, err = unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED); err != nil {
+func (q *Queue) mapTally() (err error) {
+	if q.tallied, err = unix.Mmap(q.tallyFile, 0, unix.Getpagesize(),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("map what readers of a ring count: %w", err)
 	}
 	q.tally = (*Tally)(unsafe.Pointer(&q.tallied[0]))

@@ -97,11 +97,31 @@ func (r *Reader) add(h *hello, fds []int) error {
 		}
 		return fmt.Errorf("queue %d has no shape of a ring's", h.Queue)
 	}
-	q.fd, q.file = fds[0], fds[1]
-	if err := q.mapTally(fds[2]); err != nil {
+	q.fd, q.file, q.tallyFile = fds[0], fds[1], fds[2]
+	for _, m := range []struct{ fd, bytes int }{
+		{q.file, int(h.Frames) * int(h.Size)}, {q.tallyFile, unix.Getpagesize()}} {
+		if err := stays(m.fd, m.bytes); err != nil {
+			return fmt.Errorf("the memory of queue %d: %w", h.Queue, err)
+		}
+	}
+	if err := q.mapTally(); err != nil {
 		return err
 	}
 	return q.mapAll(false)
+}
+
+// stays is an error unless a file has so many bytes, and nobody can take them away: a reader would
+// be killed where it looks at memory that is gone (SIGBUS).
+func stays(fd, bytes int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || st.Size < int64(bytes) {
+		return fmt.Errorf("%d bytes of %d, which who serves it can take away", st.Size, bytes)
+	}
+	return nil
 }
 
 // receive reads a message.

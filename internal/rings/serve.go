@@ -47,6 +47,7 @@ type serving struct {
 	options                  ring.Options
 
 	desk *desk
+	last string // who had the ring last, by the turn
 }
 
 func newServe(e *cli.Env, inForce Reads) *cobra.Command {
@@ -287,8 +288,9 @@ func (s *serving) serve(ctx context.Context, c *client) error {
 	}
 	defer got.close()
 	if err := s.give(ctx, c, of, got); err != nil {
-		return err
+		return s.kept(err)
 	}
+	s.last = c.String() // it is this one's turn: nobody else looks
 	s.Sayf("%s reads ring %q", c, s.name)
 	defer func() { of.Received(got.more()) }()
 	gone := c.gone()
@@ -310,6 +312,15 @@ func (s *serving) serve(ctx context.Context, c *client) error {
 			return nil
 		}
 	}
+}
+
+// kept says who may have kept the sockets of a ring, if its queues are busy. A reader may end the
+// connection without them, and goes on to get the packets.
+func (s *serving) kept(err error) error {
+	if s.last == "" || !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	return fmt.Errorf("%w; %s had the ring last, and may have kept them: end it", err, s.last)
 }
 
 // parting is how long a client may take to read what is left, and to count it.

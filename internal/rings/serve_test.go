@@ -3,6 +3,7 @@ package rings
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -200,5 +201,23 @@ func TestACountOfAReaderGoesOn(t *testing.T) {
 	}
 	if err := unix.Ftruncate(fd, 0); err == nil {
 		t.Error("a reader can take the memory away in which the server looks")
+	}
+}
+
+// TestWhoKeepsTheSocketsIsNamed: a reader that had ended the connection, and kept the sockets, kept
+// everybody else away, and nobody said who it was.
+func TestWhoKeepsTheSocketsIsNamed(t *testing.T) {
+	s := &serving{}
+	busy := fmt.Errorf("read queue 0: %w", unix.EBUSY)
+	if err := s.kept(busy); err != busy {
+		t.Errorf("before anybody had it: %v", err)
+	}
+	s.last = (&client{process: 7, user: 1000}).String()
+	if err := s.kept(busy); !errors.Is(err, unix.EBUSY) ||
+		!strings.Contains(err.Error(), "process 7 of user 1000 had the ring last") {
+		t.Error(err)
+	}
+	if err := s.kept(unix.EPIPE); err != unix.EPIPE {
+		t.Errorf("of another error: %v", err)
 	}
 }
