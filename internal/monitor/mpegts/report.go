@@ -1,6 +1,7 @@
 package mpegts
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -118,18 +119,29 @@ func GroupOf(s *Stream, groups []netip.AddrPort) (netip.AddrPort, bool) {
 	return s.Dst, false
 }
 
-// Of what came for less than brief, so many give way in one look where there is no room: streams
-// that nobody sends, of a datagram or two, would keep a new one out until they are forgotten. Each
-// has events, so that more of them would fill the disk.
+// Where there is no room, so many streams give way in one look: those that came for less than
+// brief, and those that come too slowly, the slowest first. Else somebody who forges streams has
+// all places, until these are forgotten, or for good. Each has events: more would fill the disk.
 const (
 	brief     = time.Second
 	mostBrief = 64
 )
 
+// slowest is the least datagrams a second of a stream that keeps its place where there is no room:
+// a program's clock comes ten times a second at least (H.222.0 2.7.2).
+const slowest = 10
+
+// pace returns the datagrams a second of a stream over all its life, and whether it has lived long
+// enough to say.
+func (l *Look) pace(s *Stream) (perSecond float64, known bool) {
+	came := s.Datagrams + s.Fragments
+	return float64(came) / max(s.Last-s.First, brief).Seconds(), l.Clock-s.First > brief
+}
+
 // Gone returns the streams to which nothing has come for longer than a time. Where datagrams found
-// no place since the look before, those that came for a moment are among them. Of each group that
-// was asked for the one stays to which something came last, so that it is told since when nothing
-// does; others would take the places of new ones, as a sender that begins anew has another port.
+// no place since the look before, those that give way are among them. Of each group that was asked
+// for the one stays to which something came last, so that it is told since when nothing does;
+// others would take the places of new ones, as a sender that begins anew has another port.
 func (l *Look) Gone(after time.Duration, groups []netip.AddrPort, before *Look) (gone []Flow) {
 	last := map[netip.AddrPort]*Stream{}
 	for i := range l.Streams {
@@ -139,22 +151,32 @@ func (l *Look) Gone(after time.Duration, groups []netip.AddrPort, before *Look) 
 			last[g] = s
 		}
 	}
-	giveWay := 0
-	if before != nil && l.Totals.Unplaced > before.Totals.Unplaced {
-		giveWay = mostBrief
+	noRoom := before != nil && l.Totals.Unplaced > before.Totals.Unplaced
+	type slow struct {
+		pace float64
+		Flow
 	}
+	var giveWay []slow
 	for i := range l.Streams {
 		s := &l.Streams[i]
 		if g, _ := GroupOf(s, groups); last[g] == s {
 			continue
 		}
-		switch quiet := l.Clock - s.Last; {
+		quiet := l.Clock - s.Last
+		pace, known := l.pace(s)
+		switch {
 		case quiet > after:
 			gone = append(gone, s.Flow)
-		case giveWay > 0 && quiet > brief && s.Last-s.First < brief:
-			gone = append(gone, s.Flow)
-			giveWay--
+		case !noRoom || !known:
+		case quiet > brief && s.Last-s.First < brief:
+			giveWay = append(giveWay, slow{0, s.Flow})
+		case pace < slowest:
+			giveWay = append(giveWay, slow{pace, s.Flow})
 		}
+	}
+	slices.SortStableFunc(giveWay, func(a, b slow) int { return cmp.Compare(a.pace, b.pace) })
+	for _, s := range giveWay[:min(len(giveWay), mostBrief)] {
+		gone = append(gone, s.Flow)
 	}
 	return gone
 }

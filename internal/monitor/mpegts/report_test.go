@@ -2,6 +2,7 @@ package mpegts
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -144,7 +145,8 @@ func TestForgedStreamsKeptNewOnesOut(t *testing.T) {
 	group := watched.Groups[:1]
 	stream := func(port uint16, lasted, quiet time.Duration) Stream {
 		return Stream{Flow: Flow{Src: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port),
-			Dst: group[0]}, First: time.Hour - quiet - lasted, Last: time.Hour - quiet}
+			Dst: group[0]}, First: time.Hour - quiet - lasted, Last: time.Hour - quiet,
+			Datagrams: 1 + 100*uint64(lasted.Seconds())}
 	}
 	l := &Look{Clock: time.Hour, Totals: Totals{Unplaced: 7}, Streams: []Stream{
 		stream(1, 0, 0),                   // begins
@@ -163,6 +165,89 @@ func TestForgedStreamsKeptNewOnesOut(t *testing.T) {
 		if gone := l.Gone(10*time.Minute, group, before); len(gone) > 0 {
 			t.Errorf("with room %d give way", len(gone))
 		}
+	}
+}
+
+// crowd has places for streams, as the program has, and a clock.
+type crowd struct {
+	Look
+	places int
+	at     map[Flow]*Stream
+}
+
+// comes has a datagram come.
+func (c *crowd) comes(f Flow) {
+	s := c.at[f]
+	if s == nil {
+		if len(c.at) == c.places {
+			c.Totals.Unplaced++
+			return
+		}
+		s = &Stream{Flow: f, First: c.Clock}
+		c.at[f] = s
+	}
+	s.Last = c.Clock
+	s.Datagrams++
+}
+
+// second has datagrams come in a drawn order, within a second, and forgets what is gone then.
+func (c *crowd) second(rnd *rand.Rand, all []Flow) {
+	before := c.Look
+	rnd.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	for _, f := range all {
+		c.Clock += time.Second / time.Duration(len(all))
+		c.comes(f)
+	}
+	c.Streams = nil
+	for _, s := range c.at {
+		c.Streams = append(c.Streams, *s)
+	}
+	slices.SortFunc(c.Streams, func(a, b Stream) int { return a.Compare(&b.Flow) })
+	for _, f := range c.Gone(10*time.Minute, nil, &before) {
+		delete(c.at, f)
+	}
+}
+
+// TestOneDatagramASecondKeptAPlace: whoever forged so many streams as there are places, and sent to
+// each once a second, had them for good, and no other stream was followed.
+func TestOneDatagramASecondKeptAPlace(t *testing.T) {
+	port := func(n int) Flow {
+		at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(n))
+		return Flow{Src: at, Dst: netip.MustParseAddrPort("239.1.1.1:5004")}
+	}
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	c := &crowd{places: 256, at: map[Flow]*Stream{}}
+	var forged, steady []Flow
+	for n := range c.places {
+		forged = append(forged, port(n))
+	}
+	for range 400 { // 4 Mbit/s in datagrams of seven packets
+		steady = append(steady, port(60_000))
+	}
+	for range 30 {
+		c.second(rnd, slices.Clone(forged))
+	}
+	if len(c.at) != c.places {
+		t.Fatalf("with room for all, %d of %d are followed", len(c.at), c.places)
+	}
+	next := 1000
+	seconds, followed := 0, 0
+	for range 60 {
+		all := slices.Concat(forged, steady)
+		for range 1000 { // and from ports that nobody has seen
+			next++
+			all = append(all, port(next))
+		}
+		c.second(rnd, all)
+		if seconds++; c.at[steady[0]] != nil {
+			followed++
+		} else if followed > 0 {
+			t.Fatalf("seed %d: after %d seconds it is followed no more", seed, seconds)
+		}
+	}
+	if followed < 40 {
+		t.Errorf("seed %d: it was followed in %d of %d seconds", seed, followed, seconds)
 	}
 }
 

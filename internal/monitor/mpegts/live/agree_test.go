@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -274,4 +275,69 @@ func spoil(rnd *rand.Rand, frame []byte) []byte {
 		}
 	}
 	return b
+}
+
+// TestAllPartsOfRTPAndAClockThatWraps: headers with contributing sources, extension and padding
+// (RFC 3550 5.1), each drawn, before a stream whose clock goes over 2^33 in the middle (H.222.0
+// 2.4.3.5, after 26.5 hours).
+func TestAllPartsOfRTPAndAClockThatWraps(t *testing.T) {
+	const headers = 14 + 20 + 8
+	const wraps = 1 << 33 * 300
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for _, xdp := range []bool{true, false} {
+		c := sending(true, false, seed)
+		c.Faults, c.FEC, c.Streams, c.Duration = nil, false, 1, 8*time.Second
+		s, o := broadcast.New(c), options
+		r := newRunner(t, &o, xdp)
+		m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+		for f, ok := s.Next(); ok; f, ok = s.Next() {
+			old := f.Bytes[headers:]
+			sources, more, padding := rnd.IntN(16), rnd.IntN(4), rnd.IntN(8)
+			rtp := append([]byte{2<<6 | byte(sources)}, old[1:12]...)
+			rtp = append(rtp, make([]byte, 4*sources)...)
+			if more > 0 {
+				rtp[0] |= 0x10
+				rtp = append(rtp, 0xbe, 0xde, 0, byte(more-1))
+				rtp = append(rtp, make([]byte, 4*(more-1))...)
+			}
+			for p := range slices.Chunk(bytes.Clone(old[12:]), mpegts.Bytes) {
+				if p[3]&0x20 != 0 && p[4] >= 7 && p[5]&0x10 != 0 {
+					was := uint64(binary.BigEndian.Uint32(p[6:]))<<1 | uint64(p[10]>>7)
+					at := (was*300 + uint64(p[10]&1)<<8 + uint64(p[11]) + wraps - 4*27e6) % wraps
+					binary.BigEndian.PutUint32(p[6:], uint32(at/300>>1))
+					p[10] = byte(at/300&1)<<7 | byte(at%300>>8)
+					p[11] = byte(at % 300)
+				}
+				rtp = append(rtp, p...)
+			}
+			if padding > 0 {
+				rtp[0] |= 0x20
+				rtp = append(append(rtp, make([]byte, padding-1)...), byte(padding))
+			}
+			b := append(bytes.Clone(f.Bytes[:headers]), rtp...)
+			binary.BigEndian.PutUint16(b[16:], uint16(len(b)-14))
+			binary.BigEndian.PutUint16(b[38:], uint16(len(b)-34))
+			binary.BigEndian.PutUint16(b[40:], 0)
+			r.frame(t, epoch+f.At, b)
+			m.Frame(epoch+f.At, b)
+		}
+		got, _, err := r.Read()
+		if err != nil || len(got) != 1 {
+			t.Fatalf("seed %d: %d streams, %v", seed, len(got), err)
+		}
+		if d := cmp.Diff(s.Expected(), got, exact); d != "" {
+			t.Errorf("seed %d, the sender's account and the program:\n%s", seed, d)
+		}
+		want := m.Streams()[0]
+		if d := cmp.Diff(want, got[0], exact); d != "" {
+			t.Errorf("seed %d, oracle and program:\n%s", seed, d)
+		}
+		near(t, want.MediaRate, got[0].MediaRate, "media rate")
+		near(t, want.DelayMost.Seconds(), got[0].DelayMost.Seconds(), "highest delay factor")
+		near(t, 1e6, got[0].MediaRate, "media rate that was sent")
+		if got[0].RateBy != mpegts.RatePCR || got[0].Windows < 5 {
+			t.Errorf("seed %d: %d windows by %s", seed, got[0].Windows, got[0].RateBy)
+		}
+	}
 }
