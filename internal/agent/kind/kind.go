@@ -8,6 +8,7 @@ package kind
 
 import (
 	"slices"
+	"strings"
 
 	"levee/internal/packet"
 )
@@ -64,7 +65,7 @@ const (
 
 // Row describes a kind of flood.
 type Row struct {
-	Name   string // in files and in the API
+	Name   string // in files and in the API; a to z, as the page has a colour of that name
 	Phrase string // in a sentence
 	Words  string // what it is made of
 	Unit   string // of its rate
@@ -87,9 +88,12 @@ type Row struct {
 	// Answered: more of it is harmless where the machine sends more, too. Others are answered by
 	// the kernel, whoever asks.
 	Answered bool
-	// Begun: what had begun before the agent looks like it at first.
+	// Begun: good traffic that is older than the agent looks like it at first, as the segments of
+	// open connections do. Only what else speaks for a flood makes it one then.
 	Begun bool
-	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6; "" is none.
+	// Limit is the match of a limit on the whole kind, Limit6 that for IPv6. Its first word is the
+	// protocol, which the limit on Other leaves out. "" is none, as where no words of the language
+	// are about the kind alone.
 	Limit, Limit6 string
 	Rare          bool // who has no use for it has none for a little of it
 	Cookie        bool // senders can be asked to prove that they are there
@@ -110,9 +114,6 @@ const repeated = 0.1
 
 // reflected is narrower than reflectors: a limit on it stands for all machines.
 const reflected = "udp from port { 19, 53, 111, 123, 137, 161, 389, 1900, 3702, 5353, 11211 }"
-
-// noOther matches the packets of no other kind, TCP apart.
-const noOther = "not proto { icmp, icmp6, tcp, udp } not fragments"
 
 // Rows are the kinds.
 var Rows = [Num]Row{
@@ -145,7 +146,7 @@ var Rows = [Num]Row{
 		Colour: "#79b9e6", Night: "#a9d8fa"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
-		Answered: true, Limit: noOther, Limit6: noOther, Rare: true, Bench: "gre",
+		Answered: true, Rare: true, Bench: "gre",
 		Colour: "#444a52", Night: "#c3cad3"},
 	Link: {Name: "link", Phrase: "a flood of frames that are not IP",
 		Words: "frames that are not IP", Floor: 5000, Has: hasNoIP, Repeat: 1, Counter: CountLink,
@@ -165,6 +166,23 @@ func init() {
 			Rows[k].Unit = "packets/s"
 		}
 	}
+	Rows[Other].Limit = noOther()
+	Rows[Other].Limit6 = Rows[Other].Limit
+}
+
+// noOther matches the packets of no protocol that the limit of another kind begins with, and no
+// fragments.
+func noOther() string {
+	var protocols []string
+	for _, r := range Rows {
+		for _, limit := range []string{r.Limit, r.Limit6} {
+			if word, _, _ := strings.Cut(limit, " "); word != "" && word != "fragments" {
+				protocols = append(protocols, word)
+			}
+		}
+	}
+	slices.Sort(protocols)
+	return "not proto { " + strings.Join(slices.Compact(protocols), ", ") + " } not fragments"
 }
 
 func (k Kind) String() string { return k.Row().Name }
