@@ -28,7 +28,8 @@ func TestEachKindOfFloodHasAColourOfItsOwn(t *testing.T) {
 	for _, r := range kind.Rows {
 		for ground, c := range map[string]string{"light": r.Colour, "dark": r.Night} {
 			if other := seen[ground+c]; other != "" || !colour.MatchString(c) {
-				t.Errorf("%s has %q on %s ground, as %q", r.Name, c, ground, other)
+				t.Errorf("%s has %q on %s ground, as %q: want #rrggbb that no other row has",
+					r.Name, c, ground, other)
 			}
 			seen[ground+c] = r.Name
 		}

@@ -11,19 +11,26 @@ import (
 // TestEachKindIsOneRow: names are different, and no row lacks what the others are asked for.
 func TestEachKindIsOneRow(t *testing.T) {
 	seen := map[string]bool{}
+	letters := regexp.MustCompile(`^[a-z]+$`)
 	for k, r := range Rows {
-		if r.Name == "" || seen[r.Name] || r.Phrase == "" || r.Words == "" {
-			t.Errorf("row %d: %+v", k, r)
+		if !letters.MatchString(r.Name) || seen[r.Name] { // swatch of incidents.js reads no others
+			t.Errorf("kind %d has the name %q: want one of its own, of the letters a to z", k,
+				r.Name)
 		}
 		seen[r.Name] = true
+		if r.Phrase == "" || r.Words == "" {
+			t.Errorf("%s: Phrase %q, Words %q: want both", r.Name, r.Phrase, r.Words)
+		}
 		if r.All != r.Counter && (r.All < CountAllUDP || r.All > CountAllOther) {
-			t.Errorf("%s: counter %d counts no packets of flows that go on", r.Name, r.All)
+			t.Errorf("%s: All is counter %d: want Counter, or one of CountAllUDP to CountAllOther",
+				r.Name, r.All)
 		}
 		if (r.All != r.Counter) != (r.Same > 0) {
-			t.Errorf("%s: its flows are told by %d", r.Name, r.Same)
+			t.Errorf("%s: Same is counter %d: want one if All is not Counter, else none", r.Name,
+				r.Same)
 		}
 		if (r.Limit == "") != (r.Limit6 == "") {
-			t.Errorf("%s: limited by %q, and for IPv6 by %q", r.Name, r.Limit, r.Limit6)
+			t.Errorf("%s: Limit %q, Limit6 %q: want both or neither", r.Name, r.Limit, r.Limit6)
 		}
 		if got := Named(r.Name); got.Name != r.Name || got.Counter != r.Counter {
 			t.Errorf("the row of %q is that of %q", r.Name, got.Name)
@@ -47,7 +54,7 @@ func TestThePageHasEachKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := map[string]string{}
-	row := regexp.MustCompile(`(?m)^\| (\w+) \| [^|]+ \| ([\d,]+) \|$`)
+	row := regexp.MustCompile(`(?m)^\| (\w+) \| [^|]+ \| ([\d,]+ \| (?:yes|no)) \|$`)
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		said[strings.ToLower(m[1])] = strings.ReplaceAll(m[2], ",", "")
 	}
@@ -55,7 +62,11 @@ func TestThePageHasEachKind(t *testing.T) {
 		if r.Floor == 0 { // a kind of `above` alone
 			continue
 		}
-		if want := strconv.Itoa(int(r.Floor)); said[r.Name] != want {
+		want := strconv.Itoa(int(r.Floor)) + " | no"
+		if r.Answered {
+			want = strings.Replace(want, "no", "yes", 1)
+		}
+		if said[r.Name] != want {
 			t.Errorf("the table of docs/explanation/floods.md says %q of %s: want a row that ends "+
 				"with | %s |", said[r.Name], r.Name, want)
 		}

@@ -17,6 +17,7 @@ func TestAPacketIsOfOneKind(t *testing.T) {
 		return packet.Packet{Proto: packet.ProtoUDP, Transport: packet.PortTransport, SrcPort: from}
 	}
 	fragment := func(p packet.Packet) packet.Packet { p.Fragment = true; return p }
+	asked := map[Kind]bool{Link: true}
 	for _, c := range []struct {
 		what string
 		p    packet.Packet
@@ -43,6 +44,7 @@ func TestAPacketIsOfOneKind(t *testing.T) {
 		{"ICMPv6", packet.Packet{Proto: packet.ProtoICMP6, Transport: packet.ICMP6Transport}, ICMP},
 		{"GRE", packet.Packet{Proto: 47}, Other},
 	} {
+		asked[c.want] = true
 		c.p.Family, c.p.Src = packet.IPv4, netip.MustParseAddr("192.0.2.1")
 		if got := OfPacket(&c.p); got != c.want {
 			t.Errorf("%s is of kind %q, want %q", c.what, got, c.want)
@@ -56,6 +58,11 @@ func TestAPacketIsOfOneKind(t *testing.T) {
 	if arp := (packet.Packet{EtherType: 0x0806}); OfPacket(&arp) != Link || UDP.Is(&arp) {
 		t.Error("ARP is of another kind")
 	}
+	for k, r := range Rows {
+		if r.Has != nil && !asked[Kind(k)] {
+			t.Errorf("this test has no packet of %s: add one, and one that is nearly so", r.Name)
+		}
+	}
 }
 
 // TestEachKindSaysWhichPacketsItHas, and counters by which they are known.
@@ -64,13 +71,14 @@ func TestEachKindSaysWhichPacketsItHas(t *testing.T) {
 	for k, r := range Rows {
 		of := Kind(k)
 		if own := of != Other && of != Packets && of != Bits; (r.Has != nil) != own {
-			t.Errorf("%s: it says which packets it has: %t", r.Name, !own)
+			t.Errorf("%s: it has a function Has: %t, want %t", r.Name, r.Has != nil, own)
 		}
 		all := []Counter{r.Counter}
 		if r.All != r.Counter {
 			all = append(all, r.All, r.Same)
 		} else if r.Repeat != 1 && r.Repeat != 0 || r.Same != 0 {
-			t.Errorf("%s: packets of flows that go on count less, and nobody counts all", r.Name)
+			t.Errorf("%s: Repeat %v, Same %d: where All is Counter, want 1 or 0 and no Same",
+				r.Name, r.Repeat, r.Same)
 		}
 		for _, c := range all {
 			if o, there := counters[c]; there {
