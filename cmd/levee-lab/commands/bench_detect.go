@@ -14,15 +14,15 @@ import (
 const benchDetectLong = `Measure, in a lab, how a flood becomes a rule: the time from the first packet to
 the drop in XDP, the share of the flood that is dropped two seconds after its start, the packets of
 good clients that are lost, how soon the rules are gone after its end, the collateral that was
-predicted against what was measured, and what the agent takes of processor and memory. Floods: SYN
-bare and with options, UDP, DNS reflection (drawn by the seed, and with --data a captured one),
-ICMP, fragments, ACK, pulses of 20 s with pauses of 40 s, a ramp of a minute, a pattern that
-changes every 5 s, and UDP as fast as the generator goes.
+predicted against what was measured, and what the agent takes of processor and memory. Floods are
+those that --flood lists, one or more of each kind that the agent tells apart. DNS reflection is
+drawn by the seed; with --data a captured one comes, too.
 
 The agent runs in the lab with a policy that takes everything and detects, or with --policy. Good
 clients visit, look names up, ping, load up and down meanwhile; their packets are counted where
 they leave and behind XDP. Each figure has its goal beside it. Exit status 1 means that a flood has
-no figures, not that a goal was missed. Twenty minutes, as rules stay for a while after each flood.`
+no figures, not that a goal was missed. A minute or two for most floods, as their rules stay for a
+while.`
 
 const benchDetectExample = `  sudo levee bench detect --html detect.html
   sudo levee bench detect --flood syn,udp

@@ -10,6 +10,7 @@ import (
 
 	floodkind "levee/internal/agent/kind"
 	"levee/internal/packet"
+	"levee/internal/packet/template"
 )
 
 var victim = netip.MustParseAddr("198.18.0.1")
@@ -39,12 +40,37 @@ func TestEachFloodHasWaves(t *testing.T) {
 	}
 }
 
-// TestEachKindOfFloodIsSent: a row of the table of kinds names the flood that measures it.
+// TestEachKindOfFloodIsSent: a row of the table of kinds names the flood that measures it. Packets
+// in words are of that kind.
 func TestEachKindOfFloodIsSent(t *testing.T) {
-	for _, r := range floodkind.Rows {
-		if r.Floor > 0 && !slices.Contains(FloodNames(), r.Bench) {
+	for i, r := range floodkind.Rows {
+		if r.Floor == 0 {
+			continue
+		}
+		at := slices.Index(FloodNames(), r.Bench)
+		if at < 0 {
 			t.Errorf("the row of %s names the flood %q, which kinds in floods.go has not",
 				r.Name, r.Bench)
+			continue
+		}
+		waves, err := kinds[at].waves(&Options{During: defaultDuring}, victim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range waves {
+			if w.packets == nil {
+				continue
+			}
+			made, err := template.Compile(w.packets, template.Defaults{}, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p packet.Packet
+			packet.Decode(made.Frame(make([]byte, made.Longest()), 0), &p)
+			if k := floodkind.OfPacket(&p); k != floodkind.Kind(i) {
+				t.Errorf("the row of %s names the flood %q, whose packets are of %s", r.Name,
+					r.Bench, k)
+			}
 		}
 	}
 }
