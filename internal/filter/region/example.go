@@ -218,12 +218,13 @@ func (p *point) examples() []*Example {
 		return nil
 	}
 	e.Entries = entries
-	e.Packet, e.Leaves = p.words(), p.leaves
+	said := p.words()
+	e.Packet, e.Leaves = said.String(), p.leaves
 	if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
 		return []*Example{e}
 	}
 	var out []*Example
-	for _, before := range p.known() {
+	for _, before := range p.known(&said) {
 		n := *e
 		n.Before = before
 		out = append(out, &n)
@@ -280,8 +281,29 @@ const otherProto = 253
 
 var usualPort = map[field.Field]uint64{field.SrcPort: 40000, field.DstPort: 9}
 
-// words returns the packet as tests write it.
-func (p *point) words() string {
+// said is a packet as tests write it.
+type said struct{ headers, rest, wayBack, sender []string }
+
+func (s *said) String() string {
+	return strings.Join(slices.Concat(s.headers, s.rest, s.wayBack, s.sender), " ")
+}
+
+// size returns the words for length and payload.
+func (s *said) size() string {
+	text := ""
+	for i, word := range s.rest {
+		switch {
+		case word == "len":
+			text += " len " + s.rest[i+1]
+		case strings.HasPrefix(word, "payload"):
+			text += " " + word
+		}
+	}
+	return text
+}
+
+// words returns the packet in words.
+func (p *point) words() said {
 	out := p.family()
 	if p.class.Family != ir.NonIP {
 		for _, side := range []struct {
@@ -315,7 +337,7 @@ func (p *point) words() string {
 			out = append(out, "type", fmt.Sprintf("%d/%d", v>>8, v&0xff))
 		}
 	}
-	return strings.Join(slices.Concat(out, p.rest(), p.wayBack(), p.sender()), " ")
+	return said{out, p.rest(), p.wayBack(), p.sender()}
 }
 
 // wayBack returns the words for what the kernel tells of routes.
@@ -442,9 +464,13 @@ func mac(v uint64) string {
 	return strings.Join(out, ":")
 }
 
-// known are packets that make the connection of the packet known, in the ways in which that may
-// be.
-func (p *point) known() (ways [][]Step) {
+// long is the length of packets before, where rules ask for one.
+const long = " len 1400"
+
+// known are packets that make the connection of the packet known, in the ways in which that may be.
+// Rules have to pass those packets, too. So they are also made like the packet itself, longer, and
+// sent by each whom rules name.
+func (p *point) known(s *said) (ways [][]Step) {
 	src, _ := p.addr(true)
 	dst, _ := p.addr(false)
 	from, _ := p.number(field.SrcPort, usualPort[field.SrcPort])
@@ -456,23 +482,76 @@ func (p *point) known() (ways [][]Step) {
 		}
 		return fmt.Sprintf(" from port %d port %d", from, to)
 	}
+	by := "" // who sends the packet
+	for _, word := range s.sender {
+		by += " " + word
+	}
 	same := func(more string) Step {
+		if p.leaves {
+			more += by
+		}
 		return Step{fmt.Sprintf("%s from %s to %s", family, src, dst) + ports(from, to) + more,
 			p.leaves}
 	}
-	back := func(more string) Step {
-		return Step{fmt.Sprintf("%s from %s to %s", family, dst, src) + ports(to, from) + more,
-			!p.leaves}
+	// back returns the ways in which the other side answers; where it is this machine, by whomever
+	// rules name.
+	back := func(more ...string) (all []Step) {
+		senders := []string{""}
+		if !p.leaves {
+			senders = append(senders, p.senders()...)
+		}
+		for _, words := range more {
+			for _, sender := range senders {
+				all = append(all, Step{fmt.Sprintf("%s from %s to %s", family, dst, src) +
+					ports(to, from) + words + sender, !p.leaves})
+			}
+		}
+		return all
+	}
+	after := func(first ...Step) func(Step) []Step {
+		return func(s Step) []Step { return append(slices.Clone(first), s) }
+	}
+	each := func(steps []Step, way func(Step) []Step) {
+		for _, s := range steps {
+			ways = append(ways, way(s))
+		}
 	}
 	switch {
 	case p.class.Transport == ir.TCP && p.leaves:
-		return [][]Step{nil, {same(" syn"), back(" flags syn,ack")}}
+		ways = append(ways, nil)
+		each(back(" flags syn,ack"), after(same(" syn")))
 	case p.class.Transport == ir.TCP:
-		return [][]Step{{back(" syn")}, {back(" flags syn,ack")}, {back(" flags ack")}}
+		each(back(" syn", " flags syn,ack", " flags ack"), after())
 	case p.class.Transport == ir.UDP && p.leaves:
-		return [][]Step{{back("")}, {same(""), back("")}}
+		answers := back("", long)
+		if size := s.size(); size != "" {
+			answers = back("", long, size)
+		}
+		each(answers, after())
+		each(answers, after(same("")))
+		each(answers, after(Step{s.String(), true}))
+		each(answers, after(same(long)))
 	case p.class.Transport == ir.UDP, p.class.Transport == ir.ICMP && !p.leaves:
-		return [][]Step{{back("")}}
+		each(back("", long), after())
+	default:
+		ways = append(ways, nil)
 	}
-	return [][]Step{nil}
+	return ways
+}
+
+// mostSenders bounds whom examples have as senders of what was before.
+const mostSenders = 16
+
+// senders are the words for each whom rules name as sender.
+func (p *point) senders() (all []string) {
+	for _, f := range senderFields {
+		list := p.whom.Of(f)
+		if list == nil {
+			continue
+		}
+		for _, name := range *list {
+			all = append(all, fmt.Sprintf(" %s %q", f.Word(), name))
+		}
+	}
+	return all[:min(len(all), mostSenders)]
 }

@@ -142,3 +142,42 @@ drop  rules.levee:5
 		}
 	}
 }
+
+// TestWhatWasBeforeDidNotPass: packets that make a connection known had no length, payload and
+// sender, and where rules ask for these, nothing was known of it and no example found.
+func TestWhatWasBeforeDidNotPass(t *testing.T) {
+	const front = "pass established\ndefault drop\n"
+	for _, c := range []struct{ name, a, b, test string }{
+		{"a query", front + "out pass udp port 53 dns query\nout default drop\n",
+			front + "out drop udp port 53 dns query established\nout pass udp port 53 dns query\n" +
+				"out default drop\n", "dns"},
+		{"a length", front + "out pass udp len > 100\nout default drop\n",
+			front + "out drop udp len > 100 established\nout pass udp len > 100\n" +
+				"out default drop\n", "len 101"},
+		{"the length of what comes", "pass udp len > 100\ndefault drop\nout default drop\n",
+			"pass udp len > 100\ndefault drop\nout pass udp established\nout default drop\n",
+			"len 1400"},
+		{"a sender", front + "out pass udp user www-data\nout default drop\n",
+			front + "out drop udp user www-data established\nout pass udp user www-data\n" +
+				"out default drop\n", `user "www-data" leaves; `},
+		{"the sender of what left", front + "out pass udp user www-data\nout default drop\n",
+			"drop udp established\n" + front + "out pass udp user www-data\nout default drop\n",
+			`user "www-data" leaves; packet ipv4 udp expect drop`},
+		{"that of a connection", front + "out pass tcp service \"a.service\"\nout default drop\n",
+			"drop tcp established\n" + front + "out pass tcp service \"a.service\"\n" +
+				"out default drop\n", `service "a.service" leaves; `},
+	} {
+		a, b := leavingPolicy(t, c.a), leavingPolicy(t, c.b)
+		told := Compare(t.Context(), a, b).Tell(a, b)
+		if len(told.Differences) == 0 {
+			t.Errorf("%s: no difference", c.name)
+		}
+		for _, d := range told.Differences {
+			test := strings.Join(d.Test, "; ")
+			if want := c.test; test == "" || want != "dns" && !strings.Contains(test, want) ||
+				want == "dns" && strings.Count(test, "payload hex") < 2 {
+				t.Errorf("%s: %q", c.name, test)
+			}
+		}
+	}
+}
