@@ -42,7 +42,10 @@ struct sender_layout {
 	__u32 cgroup_node;	// struct cgroup
 	__u32 node_name;	// struct kernfs_node
 	__u32 node_parent;
-	__u32 unused;
+	// The network namespaces of a socket and of a device; 0 where the kernel has one alone.
+	__u8 sock_net; // struct sock_common
+	__u8 skb_dev;
+	__u16 device_net; // struct net_device
 };
 
 // What the policy names, as it is now. A name that nobody has is NO_ID, or 0.
@@ -151,8 +154,20 @@ static __always_inline __u64 whole(const struct sender_memory *m, __u64 sk)
 	return sk ? word_at(sk + l->subflow_of) : 0;
 }
 
-// sender_socket is the address of the socket of a process that sends the packet; 0 if it is
-// forwarded, or the kernel itself sends it. What answers a SYN is of the socket that listens.
+// elsewhere says whether a socket is of another network namespace than the device: that of a
+// container with an interface on top of the device (macvlan, ipvlan), whose packets come by none.
+static __always_inline bool elsewhere(const struct sender_memory *m, struct __sk_buff *ctx,
+				      __u64 sk)
+{
+	const struct sender_layout *l = &m->layout;
+
+	return l->device_net && word_at(sk + l->sock_net) !=
+		       word_at(word_at((__u64)ctx + l->skb_dev) + l->device_net);
+}
+
+// sender_socket is the address of the socket of a process of this network namespace that sends the
+// packet; 0 if it is forwarded, or the kernel itself sends it. What answers a SYN is of the socket
+// that listens.
 __noinline __u64 sender_socket(struct __sk_buff *ctx)
 {
 	struct sender_memory *m = memory();
@@ -167,7 +182,7 @@ __noinline __u64 sender_socket(struct __sk_buff *ctx)
 	state = byte_at(sk + m->layout.sock_state);
 	if (state == NEW_SYN_RECV)
 		sk = word_at(sk + m->layout.request_listener);
-	if (!sk || state == TIME_WAIT)
+	if (!sk || state == TIME_WAIT || elsewhere(m, ctx, sk))
 		return 0;
 	if (byte_at(sk + m->layout.sock_kernel) & m->layout.sock_kernel_is)
 		return whole(m, sk);

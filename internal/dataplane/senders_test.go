@@ -464,6 +464,50 @@ func TestWhatIsForwardedHasNoSender(t *testing.T) {
 	n.counts(t, "forwarded", "forwarded 1")
 }
 
+// TestAnotherNamespaceSentAsAUserOfThisOne: a container that has an interface on top of the
+// policy's sends past no other one, and its root was taken for that of the machine.
+func TestAnotherNamespaceSentAsAUserOfThisOne(t *testing.T) {
+	n := newSenders(t)
+	below, err := netlink.LinkByName("lv0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.bring(t, senderPolicy)
+	for _, kind := range []netlink.Link{
+		&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "on0",
+			ParentIndex: below.Attrs().Index, Namespace: netlink.NsFd(n.peer)},
+			Mode: netlink.MACVLAN_MODE_BRIDGE},
+		&netlink.IPVlan{LinkAttrs: netlink.LinkAttrs{Name: "on0",
+			ParentIndex: below.Attrs().Index, Namespace: netlink.NsFd(n.peer)},
+			Mode: netlink.IPVLAN_MODE_L2},
+	} {
+		if err := netlink.LinkAdd(kind); errors.Is(err, unix.EOPNOTSUPP) {
+			t.Logf("%s is not at hand", kind.Type())
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		n.inPeer(t, func() {
+			giveWays(t, "on0", "192.0.2.3/24")
+			l, err := netlink.LinkByName("on0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := netlink.NeighAdd(&netlink.Neigh{LinkIndex: l.Attrs().Index,
+				State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.0.2.9"),
+				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}); err != nil {
+				t.Fatal(err)
+			}
+			n.sendAs(t, 0, 8)
+			n.sendAs(t, 1000, 8)
+			if err := netlink.LinkDel(l); err != nil {
+				t.Fatal(err)
+			}
+		})
+		n.counts(t, kind.Type(), "local 2")
+	}
+}
+
 // TestUnknownSendersAreRefused: a name that nobody has, or that two have, is an error, and what is
 // in force stays.
 func TestUnknownSendersAreRefused(t *testing.T) {

@@ -3,6 +3,7 @@ package sender
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cilium/ebpf/btf"
 )
@@ -48,6 +49,18 @@ func LayoutOf(types *btf.Spec) (*Layout, error) {
 		l.TcpMptcp, l.TcpMptcpIs = uint32(is.Offset)/8, 1<<(uint32(is.Offset)%8)
 		l.TcpSubflow = offset("inet_connection_sock", "icsk_ulp_data")
 		l.SubflowOf = offset("mptcp_subflow_context", "conn")
+	}
+	var net *btf.Typedef
+	if types.TypeByName("possible_net_t", &net) == nil {
+		if in, ok := btf.UnderlyingType(net).(*btf.Struct); ok && len(in.Members) > 0 {
+			socket, dev := offset("sock_common", "skc_net"), offset("sk_buff", "dev")
+			device := offset("net_device", "nd_net")
+			if socket|dev > math.MaxUint8 || device > math.MaxUint16 {
+				err = errors.Join(err, fmt.Errorf("the network namespaces of sockets and devices "+
+					"lie at %d, %d and %d, which is too far", socket, dev, device))
+			}
+			l.SockNet, l.SkbDev, l.DeviceNet = uint8(socket), uint8(dev), uint16(device)
+		}
 	}
 	kernel := at("sock", "sk_kern_sock")
 	l.SockKernel = uint32(kernel.Offset) / 8

@@ -34,7 +34,9 @@ type whoSenderLayout struct {
 	CgroupNode      uint32
 	NodeName        uint32
 	NodeParent      uint32
-	Unused          uint32
+	SockNet         uint8
+	SkbDev          uint8
+	DeviceNet       uint16
 }
 
 type whoSenderMemory struct {
