@@ -21,6 +21,13 @@ func (r *Report) Document() *report.Document {
 	if slices.ContainsFunc(r.Cases, func(c *Case) bool { return c.Queue != NoQueue }) {
 		d.Set("bandwidth of queues", fmt.Sprintf("%g bit/s", r.Bandwidth))
 	}
+	one := !slices.ContainsFunc(r.Cases, func(c *Case) bool { return c.Queue != r.Cases[0].Queue })
+	for _, c := range r.Cases {
+		c.oneQueue = one
+	}
+	if one && len(r.Cases) > 0 {
+		d.Set("queue", r.Cases[0].Queue)
+	}
 	d.Refusals = r.refusals()
 	r.throughputs(d)
 	for _, kind := range kinds {
@@ -41,7 +48,7 @@ func (r *Report) throughputs(d *report.Document) {
 	for _, way := range ways {
 		for _, x := range r.Cases {
 			c.Add(way, x.throughput(way))
-			flows.Add(way, report.Boxed(x.Name(), x.each(way)))
+			flows.Add(way, report.Boxed(x.label(), x.each(way)))
 		}
 	}
 }
@@ -69,8 +76,8 @@ func (r *Report) roundTrips(d *report.Document, kind string) {
 	for _, phase := range phases {
 		for _, x := range r.Cases {
 			came, lost := x.all(kind, phase)
-			boxes.Add(phase, report.Boxed(x.Name(), came))
-			shares.Add(x.Name()+", "+phase, distribution(came, lost)...)
+			boxes.Add(phase, report.Boxed(x.label(), came))
+			shares.Add(x.label()+", "+phase, distribution(came, lost)...)
 		}
 	}
 }
@@ -97,7 +104,7 @@ func (r *Report) curves(d *report.Document) {
 		Kind: report.Time, X: time, Y: bits, Marks: marks})
 	for _, x := range r.Cases {
 		for _, way := range ways {
-			rates.Add(x.Name()+", "+way, x.byLook(func(run *Once, i int) float64 {
+			rates.Add(x.label()+", "+way, x.byLook(func(run *Once, i int) float64 {
 				if i == 0 {
 					return math.NaN()
 				}
@@ -111,14 +118,14 @@ func (r *Report) curves(d *report.Document) {
 			Title: "Round trips by time, " + strings.ToUpper(kind), Kind: report.Time, X: time,
 			Y: report.Axis{Label: "round trip, median", Unit: "ns", Log: true}, Marks: marks})
 		for _, x := range r.Cases {
-			c.Add(x.Name(), r.byTime(x, kind)...)
+			c.Add(x.label(), r.byTime(x, kind)...)
 		}
 	}
 	waiting := d.Chart(report.Chart{ID: "queues-time", Title: "What waits in queues by time",
 		Kind: report.Time, X: time, Y: report.Axis{Label: "waiting", Unit: "bytes"}, Marks: marks})
 	for _, x := range r.Cases {
 		for i, way := range ways {
-			waiting.Add(x.Name()+", "+way, x.byLook(func(run *Once, at int) float64 {
+			waiting.Add(x.label()+", "+way, x.byLook(func(run *Once, at int) float64 {
 				return float64(run.Queues[i].Bytes[at])
 			})...)
 		}
@@ -212,7 +219,7 @@ func (r *Report) tables(d *report.Document) {
 		if len(c.valid()) == 0 {
 			continue
 		}
-		name := report.Text(c.Name())
+		name := report.Text(c.label())
 		for _, way := range ways {
 			each, resent := c.each(way), 0.0
 			for _, run := range c.valid() {

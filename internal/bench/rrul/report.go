@@ -51,7 +51,17 @@ type Case struct {
 	Missing string  `json:"missing,omitempty"`
 	Runs    []*Once `json:"runs"`
 
-	defence contender.Defence
+	defence  contender.Defence
+	oneQueue bool // all cases of the run have the same
+}
+
+// label is what the case is called in charts and tables. Where a run has one queue, its settings
+// tell that, so that runs with different queues can be compared.
+func (c *Case) label() string {
+	if c.oneQueue {
+		return c.Defence
+	}
+	return c.Name()
 }
 
 // Name tells cases apart.
@@ -241,7 +251,7 @@ func percentile(ns []float64, percent float64) float64 {
 // point returns the median over the runs of what each of them has.
 func (c *Case) point(of func(*Once) float64) report.Point {
 	if c.Missing != "" {
-		return report.Gap(0, c.Missing).Of(c.Name())
+		return report.Gap(0, c.Missing).Of(c.label())
 	}
 	var rounds []float64
 	why := "not measured"
@@ -252,18 +262,18 @@ func (c *Case) point(of func(*Once) float64) report.Point {
 		}
 		v := of(r)
 		if math.IsNaN(v) {
-			return report.Gap(0, "no probe was due").Of(c.Name())
+			return report.Gap(0, "no probe was due").Of(c.label())
 		}
 		if math.IsInf(v, 0) {
 			return report.Gap(0, "so many probes did not come back that there is no such "+
-				"percentile").Of(c.Name())
+				"percentile").Of(c.label())
 		}
 		rounds = append(rounds, v)
 	}
 	if len(rounds) == 0 {
-		return report.Gap(0, why).Of(c.Name())
+		return report.Gap(0, why).Of(c.label())
 	}
-	return report.Measured(0, rounds).Of(c.Name())
+	return report.Measured(0, rounds).Of(c.label())
 }
 
 // throughput returns the throughput of a direction, bits a second.
@@ -295,10 +305,11 @@ var wireCaveats = []string{dueCaveat, settleCaveat,
 		"or the wire",
 }
 
-// Complete tells whether each case that this machine can have has a figure.
+// Complete tells whether each case that this machine can have has a figure, and any has.
 func (r *Report) Complete() bool {
 	return r.Incomplete == "" && !slices.ContainsFunc(r.Cases,
-		func(c *Case) bool { return c.Missing == "" && len(c.valid()) == 0 })
+		func(c *Case) bool { return c.Missing == "" && len(c.valid()) == 0 }) &&
+		slices.ContainsFunc(r.Cases, func(c *Case) bool { return c.Missing == "" })
 }
 
 // Raw returns all that was measured.

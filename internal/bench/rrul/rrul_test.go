@@ -319,6 +319,48 @@ func TestWhatIsInvalidHasNoFigure(t *testing.T) {
 	}
 }
 
+// TestRunsWithOneQueueEachCouldNotBeCompared: the queue stood in the name of each bar, so that two
+// runs that differ by it had nothing in common.
+func TestRunsWithOneQueueEachCouldNotBeCompared(t *testing.T) {
+	labels := func(queues ...string) (all []string) {
+		r := made()
+		r.Cases = nil
+		for _, q := range queues {
+			r.Cases = append(r.Cases, &Case{Defence: "none", Queue: q, Runs: made().Cases[0].Runs})
+		}
+		for _, c := range r.Document().Charts {
+			for _, s := range c.Series {
+				for _, p := range s.Points {
+					if c.Kind == report.Bar {
+						all = append(all, c.ID+": "+p.Label)
+					}
+				}
+			}
+		}
+		return all
+	}
+	tbf, cake := labels("tbf"), labels("cake")
+	if len(tbf) == 0 || !slices.Equal(tbf, cake) {
+		t.Errorf("%q and %q", tbf, cake)
+	}
+	if both := labels("tbf", "cake"); !slices.Contains(both, "throughput: none, tbf") {
+		t.Errorf("of both in one run: %q", both)
+	}
+}
+
+// TestNothingAtHandIsNoSuccess: a run whose only queue the kernel lacks ended with 0.
+func TestNothingAtHandIsNoSuccess(t *testing.T) {
+	r := made()
+	r.Cases = []*Case{{Defence: "none", Queue: "cake", Missing: "this kernel's cake is missing"}}
+	if r.Complete() {
+		t.Error("complete without any figure")
+	}
+	r.Cases = append(r.Cases, made().Cases[0])
+	if !r.Complete() {
+		t.Error("incomplete for what the machine lacks")
+	}
+}
+
 func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for _, o := range []Options{
 		{Flows: 65}, {Flows: -1}, {Probes: 401}, {Probes: 0.5}, {Bandwidth: 10},

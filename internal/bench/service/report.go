@@ -242,10 +242,11 @@ func (r *Report) Text(w io.Writer) error {
 	return t.End(w, &r.Head)
 }
 
-// Complete tells whether each defence that is installed has a figure under each flood.
+// Complete tells whether each defence that is installed has a figure under each flood, and any is.
 func (r *Report) Complete() bool {
 	return r.Incomplete == "" && !slices.ContainsFunc(r.Runs,
-		func(run *Once) bool { return run.Missing == "" && r.why(run) != "" })
+		func(run *Once) bool { return run.Missing == "" && r.why(run) != "" }) &&
+		slices.ContainsFunc(r.Runs, func(run *Once) bool { return run.Missing == "" })
 }
 
 // Document returns the report to be drawn: answers and latency by time, for each flood.
