@@ -513,7 +513,8 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	j := &job{Search: searching(detect.Alarm{Kind: kind.SYN, All: 20_000, Threshold: 5000}).Search,
 		ports: []uint16{80}, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
 		good:  signature.NewSample(packet.Ethernet, nil, 10_000),
-		flood: signature.NewSample(packet.Ethernet, nil, 1000)}
+		flood: signature.NewSample(packet.Ethernet, nil, 1000),
+		known: map[netip.Addr]bool{netip.MustParseAddr("198.51.100.1"): true}}
 	j.Of.Collateral = 1e-3
 	for i := range 4000 {
 		j.good.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%100)), 0)
@@ -524,7 +525,9 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	for _, c := range []struct{ tried, want string }{
 		{"", `cookie tcp port { 80 } as "flood-7-1"`},
 		{episode.Cookie, `limit tcp syn rate 20/s by source as "flood-7-1"`},
-		{episode.LimitBySource, `limit tcp syn rate 500/s by destination as "flood-7-1"`},
+		{episode.LimitBySource,
+			`limit tcp syn not from { 198.51.100.1 } rate 100/s as "flood-7-1"`},
+		{episode.LimitStrangers, `limit tcp syn rate 500/s by destination as "flood-7-1"`},
 		{episode.LimitByDestination, `limit tcp syn rate 500/s as "flood-7-1"`},
 		{episode.Limit, ""},
 	} {
@@ -543,8 +546,9 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	j.Tried = []string{episode.Cookie}
 	for i := range 16 { // clients, in whose names the SYNs come
 		tcp(t, j.good, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
+		j.known[netip.MustParseAddr(fmt.Sprintf("203.0.113.%d", i))] = true
 	}
-	if rules, why := j.complete(nil, 0, false); len(rules) > 0 || len(why) != 4 {
+	if rules, why := j.complete(nil, 0, false); len(rules) > 0 || len(why) != 5 {
 		t.Errorf("clients are cut: %+v, %q", rules, why)
 	}
 }

@@ -38,7 +38,8 @@ type job struct {
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int
-	ports    []uint16 // that the kind goes to, if they are few
+	ports    []uint16            // that the kind goes to, if they are few
+	known    map[netip.Addr]bool // who came before the flood
 	steps    []incident.Step
 	unheard  error // why a cookie would be
 }
@@ -51,6 +52,7 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 		with = w.base
 	}
 	j.good = w.good.sample(now, w.link, with)
+	j.known = w.known(j.good)
 	all := frames
 	frames, crowd := w.apart(frames, &s.Alarm)
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
@@ -250,20 +252,20 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 		live = append(live, episode.Live{Rule: r, Of: j.Of})
 	}
 	with, err := compose(j.base, live)
-	if len(j.Beside) == 0 || len(rules) < 2 || err != nil {
+	if len(rules) == 0 || j.Alarm.Kinds == 1<<j.Alarm.Kind || err != nil {
 		return nil
 	}
-	counts := map[int]map[string]int{} // by slot
+	counts := map[int]map[kind.Kind]int{} // by slot
 	var p packet.Packet
 	j.flood.Judge(with, newerThan(j.base), mostJudged, func(b []byte, slot int, _ action.Action) {
 		p = packet.Packet{}
 		j.link.Decode(b, &p)
 		if counts[slot] == nil {
-			counts[slot] = map[string]int{}
+			counts[slot] = map[kind.Kind]int{}
 		}
 		for k := range kind.Num {
 			if kind.Rows[k].Floor > 0 && k.Is(&p) {
-				counts[slot][k.String()]++
+				counts[slot][k]++
 			}
 		}
 	})
@@ -273,9 +275,9 @@ func (j *job) beside(rules []incident.Rule) map[string]string {
 		for _, n := range of {
 			all += n
 		}
-		for _, k := range j.Beside {
-			if of[k]*2 > all {
-				out[r.Label] = k
+		for k := range kind.Num {
+			if of[k]*2 > all && j.Alarm.Kinds.Has(k) && !j.Alarm.Kind.Joins(k) {
+				out[r.Label] = k.String()
 			}
 		}
 	}
@@ -429,19 +431,19 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 		why = append(why, "no proof: who sends "+row.Words+" cannot be asked for one")
 	}
 	for _, answer := range []string{episode.LimitBySource, episode.LimitByName,
-		episode.LimitByDestination, episode.Limit} {
+		episode.LimitStrangers, episode.LimitByDestination, episode.Limit} {
 		if answer == episode.LimitByName && !j.asksNames() {
 			continue
 		}
 		if j.tried(answer) {
-			why = append(why, "a "+answer+" does not stop it")
+			why = append(why, "a "+wordsOf(answer)+" does not stop it")
 			continue
 		}
 		rule, fault := j.limit(answer)
 		if fault == "" {
 			return []incident.Rule{rule}, why
 		}
-		why = append(why, "no "+answer+": "+fault)
+		why = append(why, "no "+wordsOf(answer)+": "+fault)
 	}
 	return nil, why
 }

@@ -106,6 +106,9 @@ const ofNobody = 0.005
 // limit is a limit on the kind of the flood, of what it usually has and as much again: of each
 // source, of each destination, or of all together. Where it is not worth its cost, fault says why.
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
+	if answer == episode.LimitStrangers {
+		return j.limitStrangers()
+	}
 	label := episode.Label(j.ID, j.Round, 0)
 	least := j.tooMuch() / 10
 	if j.Alarm.Kind.Row().Rare {
@@ -147,14 +150,19 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	}
 	one := signature.Judged{Packets: j.good.Len(), Dropped: n}
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
+	return out, j.worth(&out)
+}
+
+// worth returns why a limit is not worth its cost, "" where it is.
+func (j *job) worth(r *incident.Rule) string {
 	switch {
-	case out.Coverage <= minDrop*j.beyond:
-		fault = fmt.Sprintf("it would drop %.0f %% of the flood", 100*out.Coverage)
-	case out.Predicted > j.byChance():
-		fault = fmt.Sprintf("it would drop %.2g %% of %d good packets", 100*out.Predicted,
+	case r.Coverage <= minDrop*j.beyond:
+		return fmt.Sprintf("it would drop %.0f %% of the flood", 100*r.Coverage)
+	case r.Predicted > j.byChance():
+		return fmt.Sprintf("it would drop %.2g %% of %d good packets", 100*r.Predicted,
 			j.good.Len())
 	}
-	return out, fault
+	return ""
 }
 
 // tooMuch is the rate that limits are a part of: what is too much, and a quarter of that at least

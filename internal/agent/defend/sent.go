@@ -15,15 +15,35 @@ type sent struct {
 	at      time.Time
 	packets uint64
 	refused refused
+	moved   time.Time // the counter was another than before
+	by      uint64    // so much more
+}
+
+// Some cards count once a second or so: a counter that has moved by many packets, and stands still
+// now, says nothing for so long.
+const (
+	standsFor = 3 * time.Second / 2
+	byMany    = 50
+)
+
+// stands says whether a counter says nothing new.
+func (s *sent) stands(now time.Time, packets uint64) bool {
+	return packets == s.packets && s.by >= byMany && now.Sub(s.moved) < standsFor
 }
 
 // second is how many there were a second, since the last time, without refusals: who refuses
 // something does not answer it. It is false the first time, and where the kernel does not say.
 func (s *sent) second(now time.Time, packets uint64, no refusals, others func() (traffic, bool),
 	ok bool) (rate float64, is bool) {
+	if ok && s.stands(now, packets) {
+		return 0, false
+	}
 	was := *s
 	if *s = (sent{}); ok {
-		*s = sent{now, packets, was.refused}
+		*s = sent{now, packets, was.refused, was.moved, was.by}
+		if packets > was.packets {
+			s.moved, s.by = now, packets-was.packets
+		}
 	}
 	_, refusing := s.refused.since(now, no, others)
 	if !ok || was.at.IsZero() || packets < was.packets || !now.After(was.at) {
@@ -31,6 +51,14 @@ func (s *sent) second(now time.Time, packets uint64, no refusals, others func() 
 	}
 	more := packets - was.packets
 	return float64(more-min(more, refusing)) / now.Sub(was.at).Seconds(), true
+}
+
+// unwanted is how many datagrams a second no socket has taken since the last time.
+func (s *sent) unwanted(now time.Time, no refusals) float64 {
+	if !s.refused.no.told || !no.told || !now.After(s.at) {
+		return 0
+	}
+	return float64(since(s.refused.no.unwanted, no.unwanted)) / now.Sub(s.at).Seconds()
 }
 
 // since is how much a counter has counted. One that began anew has counted nothing.
@@ -44,6 +72,8 @@ type refusals struct {
 	astray       astray // segments of open connections that these have no use for
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
 	connections  uint64 // that were opened here, or reset (tcpActiveOpens, tcpEstabResets)
+	unwanted     uint64 // datagrams without a socket, or without room in it (NoPorts, InErrors)
+	forwarded    uint64 // packets (ForwDatagrams)
 }
 
 // astray counts segments to open connections that the kernel has not taken: who forges the address
@@ -101,8 +131,11 @@ func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool
 	}
 	loop := (r.others.loop - was.others.loop) / 2
 	local := min(loop, 2*since(was.no.connections, no.connections))
-	return segments - min(segments, r.others.in-was.others.in+local),
-		refusing - min(refusing, r.others.out-was.others.out+loop)
+	in, out := r.others.in-was.others.in, r.others.out-was.others.out
+	// What is forwarded came in by others, or left by them, and nobody here refused it.
+	ours := in + out - min(in+out, since(was.no.forwarded, no.forwarded))
+	return segments - min(segments, min(in, ours)+local),
+		refusing - min(refusing, min(out, ours)+loop)
 }
 
 // elsewhere is the traffic of all interfaces of a network namespace without that of one. Bridges,
@@ -150,13 +183,27 @@ func refusalsOf(snmp, snmp6, netstat string) refusals {
 	opened, said := counter(snmp, "Tcp:", "ActiveOpens")
 	reset, _ := counter(snmp, "Tcp:", "EstabResets")
 	four, _ := counter(snmp, "Icmp:", "OutDestUnreachs")
-	six := uint64(0) // a machine without IPv6 has none
-	for line := range strings.Lines(snmp6) {
-		if words := strings.Fields(line); len(words) == 2 && words[0] == "Icmp6OutDestUnreachs" {
-			six, _ = number(words[1])
+	closed, _ := counter(snmp, "Udp:", "NoPorts")
+	full, _ := counter(snmp, "Udp:", "InErrors")
+	forwarded, _ := counter(snmp, "Ip:", "ForwDatagrams")
+	unreachables, unwanted := four, closed+full
+	for line := range strings.Lines(snmp6) { // a machine without IPv6 has none
+		words := strings.Fields(line)
+		if len(words) != 2 {
+			continue
+		}
+		n, _ := number(words[1])
+		switch words[0] {
+		case "Icmp6OutDestUnreachs":
+			unreachables += n
+		case "Udp6NoPorts", "Udp6InErrors":
+			unwanted += n
+		case "Ip6OutForwDatagrams":
+			forwarded += n
 		}
 	}
-	return refusals{told && said, resets, broken, astrayOf(netstat), four + six, opened + reset}
+	return refusals{told && said, resets, broken, astrayOf(netstat), unreachables, opened + reset,
+		unwanted, forwarded}
 }
 
 // astrayOf reads the text of /proc/net/netstat. A SYN to an open connection counts as broken.

@@ -21,6 +21,15 @@ import (
 // alone says that other interfaces have no traffic.
 func alone() (traffic, bool) { return traffic{}, true }
 
+func refusing(resets, broken uint64, a astray, unreachables, connections uint64) refusals {
+	return refusals{true, resets, broken, a, unreachables, connections, 0, 0}
+}
+
+func forwarding(r refusals, packets uint64) refusals {
+	r.forwarded = packets
+	return r
+}
+
 // TestWhatIsSentIsCountedFromTheSecondLookOn: one counter says nothing of a second.
 func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	var s sent
@@ -37,15 +46,15 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	}{
 		{0, 1000, no, false, 0, false, "the first time"},
 		{2, 1500, no, false, 250, true, "the second time"},
-		{3, 1700, refusals{true, 40, 0, astray{}, 60, 0}, false, 200, true,
+		{3, 1700, refusing(40, 0, astray{}, 60, 0), false, 200, true,
 			"100 refusals, beside traffic of others that nobody has looked at before"},
-		{4, 1900, refusals{true, 80, 0, astray{}, 120, 0}, false, 100, true, "100 refusals more"},
+		{4, 1900, refusing(80, 0, astray{}, 120, 0), false, 100, true, "100 refusals more"},
 		{5, 2000, no, false, 100, true, "refusals whose counter began anew"},
-		{6, 2100, refusals{true, 900, 0, astray{}, 0, 0}, false, 100, true,
+		{6, 2100, refusing(900, 0, astray{}, 0, 0), false, 100, true,
 			"more than it has sent, at first"},
-		{7, 2200, refusals{true, 1900, 0, astray{}, 0, 0}, false, 0, true, "more than it has sent"},
+		{7, 2200, refusing(1900, 0, astray{}, 0, 0), false, 0, true, "more than it has sent"},
 		{8, 2300, refusals{}, false, 100, true, "refusals that nobody tells"},
-		{9, 2400, refusals{true, 1900, 0, astray{}, 0, 0}, false, 100, true,
+		{9, 2400, refusing(1900, 0, astray{}, 0, 0), false, 100, true,
 			"that were not told before"},
 		{10, 10, no, false, 0, false, "a counter that began anew"},
 		{11, 0, no, true, 0, false, "a device that is not there"},
@@ -64,18 +73,48 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 	}
 }
 
+// TestACardThatCountsOnceASecondHasAnswers: four of five looks at its counter said that nobody
+// answers, so that half of what is too much otherwise was. A machine that sends little is no such
+// card.
+func TestACardThatCountsOnceASecondHasAnswers(t *testing.T) {
+	for _, c := range []struct {
+		each, least uint64 // packets a second, and of what a look says at least
+		said        int    // looks that say something
+	}{{2000, 1900, 4}, {20, 0, 20}} {
+		var s sent
+		begun := time.Now()
+		s.second(begun, 0, refusals{}, alone, true)
+		said, moved := 0, false
+		for i := 1; i <= 20; i++ {
+			at := begun.Add(time.Duration(i) * readWait * 4)
+			n := uint64(i/5) * c.each // what it has counted by then
+			if rate, ok := s.second(at, n, refusals{}, alone, true); ok {
+				said++
+				if moved = moved || rate > 0; moved && uint64(rate) < c.least {
+					t.Errorf("%d a second: look %d says %.0f", c.each, i, rate)
+				}
+			}
+		}
+		if said < c.said {
+			t.Errorf("%d a second: %d looks say something", c.each, said)
+		}
+	}
+}
+
 // TestRefusalsAreNoAnswers: a flood to a closed port had a thousand answers a second of ICMP, and
 // half of what is too much otherwise was not too much of it. The kernel's counters are read as it
 // writes them.
 func TestRefusalsAreNoAnswers(t *testing.T) {
-	four := "Ip: Forwarding DefaultTTL\nIp: 1 64\n" +
+	four := "Ip: Forwarding DefaultTTL ForwDatagrams\nIp: 1 64 70\n" +
 		"Icmp: InMsgs OutMsgs OutDestUnreachs\nIcmp: 5 9 7\n" +
-		"Tcp: MaxConn ActiveOpens EstabResets OutSegs InErrs OutRsts\nTcp: -1 40 60 900 2 11\n"
-	six := "Ip6InReceives   \t12\nIcmp6OutDestUnreachs   \t3\n"
+		"Tcp: MaxConn ActiveOpens EstabResets OutSegs InErrs OutRsts\nTcp: -1 40 60 900 2 11\n" +
+		"Udp: InDatagrams NoPorts InErrors\nUdp: 90 6 4\n"
+	six := "Ip6InReceives   \t12\nIcmp6OutDestUnreachs   \t3\nUdp6NoPorts \t1\nUdp6InErrors \t2\n" +
+		"Ip6OutForwDatagrams \t5\n"
 	more := "TcpExt: DelayedACKLost TCPSYNChallenge TCPACKSkippedPAWS TCPACKSkippedSeq " +
 		"TCPACKSkippedChallenge BeyondWindow\nTcpExt: 7 4 2 3 10 5\nIpExt: InNoRoutes\nIpExt: 9\n"
 	if got := refusalsOf(four, six, more); got != (refusals{true, 11, 2, astray{7, 11, 5},
-		10, 100}) {
+		10, 100, 13, 75}) {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"", "Tcp:\nTcp:\n", "Tcp: OutRsts\n", "Tcp: OutRsts\nTcp: x\n",
@@ -102,26 +141,29 @@ func TestRefusalsOfOthersAreNotOfThisInterface(t *testing.T) {
 		segments, refusing uint64
 		asks               bool
 	}{
-		{no: refusals{true, 100, 5, astray{}, 0, 0}, asks: true},
-		{no: refusals{true, 180, 25, astray{}, 300, 0}, segments: 100, refusing: 380, asks: true},
-		{no: refusals{true, 280, 25, astray{}, 300, 0}, others: traffic{60, 30, 0}, segments: 40,
+		{no: refusing(100, 5, astray{}, 0, 0), asks: true},
+		{no: refusing(180, 25, astray{}, 300, 0), segments: 100, refusing: 380, asks: true},
+		{no: refusing(280, 25, astray{}, 300, 0), others: traffic{60, 30, 0}, segments: 40,
 			refusing: 70, asks: true},
-		{no: refusals{true, 380, 25, astray{}, 300, 0}, others: traffic{1060, 1030, 0}, asks: true},
-		{no: refusals{true, 390, 25, astray{}, 300, 0}, others: traffic{1060, 1030, 0}}, // few
-		{no: refusals{true, 490, 25, astray{}, 300, 0}, asks: true},
-		{no: refusals{true, 590, 25, astray{}, 300, 0}, unknown: true, asks: true},
-		{no: refusals{true, 690, 25, astray{}, 300, 0}, asks: true},
-		{no: refusals{true, 790, 25, astray{}, 300, 0}, segments: 100, refusing: 100, asks: true},
+		{no: refusing(380, 25, astray{}, 300, 0), others: traffic{1060, 1030, 0}, asks: true},
+		{no: refusing(390, 25, astray{}, 300, 0), others: traffic{1060, 1030, 0}}, // few
+		{no: refusing(490, 25, astray{}, 300, 0), asks: true},
+		{no: refusing(590, 25, astray{}, 300, 0), unknown: true, asks: true},
+		{no: refusing(690, 25, astray{}, 300, 0), asks: true},
+		{no: refusing(790, 25, astray{}, 300, 0), segments: 100, refusing: 100, asks: true},
 		{},
-		{no: refusals{true, 990, 25, astray{}, 300, 0}, asks: true},
-		{no: refusals{true, 1090, 25, astray{}, 300, 10}, others: traffic{0, 0, 100}, segments: 80,
+		{no: refusing(990, 25, astray{}, 300, 0), asks: true},
+		{no: refusing(1090, 25, astray{}, 300, 10), others: traffic{0, 0, 100}, segments: 80,
 			refusing: 50, asks: true},
-		{no: refusals{true, 1190, 25, astray{}, 300, 110}, others: traffic{10, 20, 200},
+		{no: refusing(1190, 25, astray{}, 300, 110), others: traffic{10, 20, 200},
 			segments: 40, refusing: 30, asks: true},
 		// one has gone
-		{no: refusals{true, 1290, 25, astray{}, 300, 110}, others: traffic{10, 20, 10}, asks: true},
-		{no: refusals{true, 1290, 25, astray{30, 900, 400}, 300, 110}, asks: true},
-		{no: refusals{true, 1290, 25, astray{60, 950, 520}, 300, 110}, segments: 150, asks: true},
+		{no: refusing(1290, 25, astray{}, 300, 110), others: traffic{10, 20, 10}, asks: true},
+		{no: refusing(1290, 25, astray{30, 900, 400}, 300, 110), asks: true},
+		{no: refusing(1290, 25, astray{60, 950, 520}, 300, 110), segments: 150, asks: true},
+		// Containers: of 10,000 packets that came by others or left by them 9,950 are forwarded.
+		{no: forwarding(refusing(2290, 25, astray{60, 950, 520}, 1300, 110), 9950),
+			others: traffic{6000, 4000, 0}, segments: 950, refusing: 1950, asks: true},
 	} {
 		before := asked
 		segments, refusing := r.since(now, look.no, func() (traffic, bool) {

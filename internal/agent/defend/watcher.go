@@ -381,9 +381,11 @@ func (w *Watcher) aside() {
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
 	no := w.kernel.refused()
+	unwanted := w.sent.unwanted(now, no)
 	if sent, ok := w.sent.second(now, packets, no, w.elsewhere, told); ok {
 		for _, e := range w.eyes {
 			e.detector.Sent(sent)
+			e.detector.Unwanted(unwanted)
 		}
 	}
 	w.sentNow = w.sent

@@ -142,13 +142,9 @@ type LiveRule struct {
 }
 
 func liveRule(dev string, l *episode.Live) LiveRule {
-	out := LiveRule{ID: l.Rule.Label, Dev: dev, Origin: l.Origin, Rule: l.Rule.Rule,
+	return LiveRule{ID: l.Rule.Label, Dev: dev, Origin: l.Origin, Rule: l.Rule.Rule,
 		State: l.Rule.State, Since: l.Rule.Since, Until: l.Rule.Until, Packets: l.Rule.Packets,
-		Bytes: l.Rule.Bytes}
-	if l.Of != nil {
-		out.Incident = episode.IncidentOf(l.Rule.Label)
-	}
-	return out
+		Bytes: l.Rule.Bytes, Incident: l.Incident}
 }
 
 // Rules returns the live rules, by interface, in the order in which they are asked.

@@ -40,6 +40,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		j.whole = n == d.root || !n.prof.empty()
 	}
 	j.sum[kind.CountTCP] = min(j.sum[kind.CountTCP], excuses)
+	j.measured()
 	have := j.sum.kinds(d.usual)
 	if j.whole {
 		have = j.sum.all(d.usual)
@@ -102,7 +103,7 @@ func (j *judged) limit(of kind.Kind, rate float64) (compared, limit float64, who
 	limit, whole = d.fixedOf(of), j.whole
 	if !d.fixed() && kind.Rows[of].Floor > 0 {
 		if !whole && (n == d.root || !n.prof.empty()) &&
-			(n.fat(of) || n == d.root && d.oneWayFor(of, j.now)) {
+			(j.fat(of) || n == d.root && d.oneWayFor(of, j.now)) {
 			rate, whole = j.sum.of(of, true), true
 		}
 		if least := d.least(of, j.now, j.times); rate > soon*least {
@@ -198,10 +199,10 @@ const (
 )
 
 // fat says whether more packets of a kind are of flows that go on than a tunnel explains.
-func (n *node) fat(k kind.Kind) bool {
-	row := k.Row()
-	return row.Same > 0 && n.sum[row.Same]*fatFlows <= n.sum[row.All] &&
-		n.sum[row.All] > fatTimes*max(row.Floor, n.sum[row.Counter])
+func (j *judged) fat(k kind.Kind) bool {
+	row, s := k.Row(), &j.sum
+	return row.Same > 0 && s[row.Same]*fatFlows <= s[row.All] &&
+		s[row.All] > fatTimes*max(row.Floor, s[row.Counter])
 }
 
 // excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More

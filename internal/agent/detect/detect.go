@@ -87,6 +87,7 @@ type Detector struct {
 	seed  maphash.Seed
 	flows []flow
 	last  [256]uint64 // flow of the last packet of each protocol
+	host  netip.Addr  // that sent the last packet of other protocols than TCP
 
 	bin        raw             // of everything
 	parts      map[where]*raw  // of the bin
@@ -105,6 +106,7 @@ type Detector struct {
 	alarm      bool
 	ways       ways // what the machine sends
 	begin      begin
+	tests      tests
 }
 
 type flow struct {
@@ -139,18 +141,13 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if d.Watched != nil && !(p.IsIP() && d.Watched(p.Dst)) {
 		return
 	}
-	fresh, same := d.fresh(now, p)
-	of := kind.OfPacket(p)
-	d.bin.tally(of, weight, bytes, fresh, same)
+	of, w := kind.OfPacket(p), d.weigh(now, p, weight)
+	d.bin.tally(of, w, bytes)
 	if !p.IsIP() {
 		return
 	}
-	if fresh {
+	if w.fresh {
 		d.begin.source(of, p.Src)
-	}
-	if !fresh && p.Transport != packet.TCPTransport &&
-		(p.Dst.IsMulticast() || d.Peer != nil && d.Peer(p.Src)) {
-		d.bin[kind.CountPeers] += weight
 	}
 	host, net := p.Dst.BitLen(), 24
 	if host == 128 {
@@ -159,22 +156,21 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if p.Transport == packet.TCPTransport && of != kind.TCP && of != kind.SYN {
 		d.bin[kind.CountOdd] += weight
 	}
-	d.part(p.Dst, host, false, of, weight, bytes, fresh, same)
+	d.part(p.Dst, host, false, of, w, bytes)
 	if d.fixed() {
 		return
 	}
-	d.part(p.Dst, net, false, of, weight, bytes, fresh, same)
-	d.part(p.Src, net, true, of, weight, bytes, fresh, same)
+	d.part(p.Dst, net, false, of, w, bytes)
+	d.part(p.Src, net, true, of, w, bytes)
 }
 
 func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
 
-func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, weight float64,
-	bytes int, fresh, same bool) {
-	w := placeOf(a, bits, source)
-	r := d.parts[w]
+func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, w weighed, bytes int) {
+	at := placeOf(a, bits, source)
+	r := d.parts[at]
 	if r == nil {
-		if len(d.parts) >= maxFresh && d.nodes[w] == nil {
+		if len(d.parts) >= maxFresh && d.nodes[at] == nil {
 			return
 		}
 		if n := len(d.free); n > 0 {
@@ -182,9 +178,30 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, weigh
 		} else {
 			r = new(raw)
 		}
-		d.parts[w] = r
+		d.parts[at] = r
 	}
-	r.tally(of, weight, bytes, fresh, same)
+	r.tally(of, w, bytes)
+}
+
+// weighed is how many packets a sample stands for, and what they are besides their kind.
+type weighed struct {
+	weight float64
+	fresh  bool // of a flow that was not seen of late
+	same   bool // of the flow that the one before, of its protocol, was of
+	peer   bool // not of TCP, of a flow that goes on, and of a peer or to a group
+	other  bool // not of TCP
+	host   bool // from where the one before came that was not of TCP, too
+}
+
+// weigh looks at a packet that stands for some.
+func (d *Detector) weigh(now time.Time, p *packet.Packet, weight float64) weighed {
+	w := weighed{weight: weight, other: p.IsIP() && p.Transport != packet.TCPTransport}
+	w.fresh, w.same = d.fresh(now, p)
+	if w.other {
+		w.host, d.host = d.host == p.Src, p.Src
+		w.peer = !w.fresh && (p.Dst.IsMulticast() || d.Peer != nil && d.Peer(p.Src))
+	}
+	return w
 }
 
 // fresh says whether the flow of a packet was not seen of late, and whether the packet before of

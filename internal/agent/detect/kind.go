@@ -26,16 +26,16 @@ func (r *raw) chance(of kind.Kind, whole bool) float64 {
 	return out
 }
 
-// tally counts a packet of a kind, which stands for some. It is fresh if its flow was not seen of
-// late, and the same if the packet before, of its protocol, was of that flow.
-func (r *raw) tally(of kind.Kind, weight float64, bytes int, fresh, same bool) {
+// tally counts a packet of a kind.
+func (r *raw) tally(of kind.Kind, w weighed, bytes int) {
+	weight := w.weight
 	r[kind.CountPackets] += weight
 	r[kind.CountBits] += weight * 8 * float64(bytes)
 	r[kind.CountSamples]++
 	r[squares(kind.Packets)] += weight * weight
 	row := of.Row()
 	novel := weight
-	if !fresh {
+	if !w.fresh {
 		novel *= row.Repeat
 	}
 	r[row.Counter] += novel
@@ -43,13 +43,22 @@ func (r *raw) tally(of kind.Kind, weight float64, bytes int, fresh, same bool) {
 	if row.All != row.Counter {
 		each = weight
 		r[row.All] += weight
-		if same {
+		if w.same {
 			r[row.Same] += weight
 		}
 	}
 	r[squares(of)] += each * each
 	if of == kind.TCP {
 		r[kind.CountTCP] += weight
+	}
+	if w.other {
+		r[kind.CountBesides] += weight
+	}
+	if w.peer {
+		r[kind.CountPeers] += weight
+	}
+	if w.host {
+		r[kind.CountHost] += weight
 	}
 }
 

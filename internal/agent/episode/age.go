@@ -18,6 +18,7 @@ const (
 	loosenedIn = 3 * time.Second // a drop is a limit so long after the flood, at the latest
 	endsAfter  = 3 * time.Second
 	countedFor = 2 * time.Second // what rules drop is known for so long
+	ofSecond   = 3 * time.Second / 2
 	// A rule that drops less than fallen of its peak, while the flood passes, is of a pattern that
 	// the flood has left.
 	fallen = 0.1
@@ -29,15 +30,19 @@ func (m *Machine) count(now time.Time, c *Counted) {
 		w.add(c.Rules[w.Rule.Label])
 	}
 	m.each(func(u *unit, f *flood) {
-		all := 0.0
+		all, late := 0.0, false
 		for _, r := range f.rules {
 			if r.IsLive() {
+				late = late || now.Sub(r.counted) > ofSecond
 				f.count(r, c.Rules[r.Label], now)
 				all += r.now
 			}
 		}
 		f.drops, f.most = all, max(f.most, all)
 		f.Seen.Peak = max(f.Seen.Peak, all)
+		if f.on && !late { // both are of the second that has gone by
+			f.Seen.Peak = max(f.Seen.Peak, all+f.alarm.Packets)
+		}
 		f.hold(now)
 		for _, r := range f.rules {
 			if r.IsLive() && f.keeps(r, all) {
@@ -121,6 +126,17 @@ func (f *flood) harmless() float64 {
 		rate *= f.Seen.Packets / f.Seen.Bits
 	}
 	return max(100, rate)
+}
+
+// comesBack has rules that were loosened drop again: what passes of a flood that comes back is what
+// a limit leaves.
+func (f *flood) comesBack(now time.Time) {
+	for _, r := range f.rules {
+		if r.State == incident.Loosened {
+			f.turn(r, incident.Live, now, "")
+			r.active = now
+		}
+	}
 }
 
 // age changes the rules of a flood by how long they were quiet, and closes it. What is changed

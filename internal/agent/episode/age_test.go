@@ -39,6 +39,40 @@ func pass(m *Machine, now *time.Time, all *uint64, n uint64, costs float64) (out
 	return out
 }
 
+// TestAFloodThatComesBackFindsItsRule: what the limit left that its drop had become was searched
+// for another rule, and another one with each pulse.
+func TestAFloodThatComesBackFindsItsRule(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	for range 4 {
+		pass(m, &now, &all, 30_000, 0)
+	}
+	for range 4 {
+		pass(m, &now, &all, 0, 0)
+	}
+	if m.Live()[0].Rule.State != incident.Loosened {
+		t.Fatalf("%+v", m.Live())
+	}
+	resets := false
+	for _, f := range m.Step(now, tickOf(now, kind.UDP)) {
+		if f.Search != nil {
+			t.Error("a search for what a loosened rule is against")
+		}
+		if f.Put != nil {
+			for _, f := range m.Step(now, Event{Applied: &Applied{}}) {
+				resets = resets || f.Reset
+			}
+		}
+	}
+	for range 3 {
+		pass(m, &now, &all, 30_000, 0)
+	}
+	if live := m.Live(); !resets || live[0].Rule.State != incident.Live ||
+		!strings.HasPrefix(live[0].Rule.Rule, "drop udp") {
+		t.Errorf("the detector begins anew: %t; %+v", resets, live)
+	}
+}
+
 // TestATrickleHoldsNoRule: 4 s of a flood, and a fiftieth of it from then on, kept a drop in force
 // for as long as somebody liked, and all clients that look like it out.
 func TestATrickleHoldsNoRule(t *testing.T) {

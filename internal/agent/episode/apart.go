@@ -75,22 +75,25 @@ func (f *flood) named(a *Alarm) {
 	f.Seen.Threshold, f.dirty = a.Threshold, true
 }
 
-// beside returns the kinds of other floods that pass, of which a search for one sees the packets,
-// too: it finds what drops them.
-func (u *unit) beside(f *flood) (out []string) {
-	for _, o := range u.floods {
-		if f.sees(o) {
-			out = append(out, o.Seen.Kind)
-		}
-	}
-	return out
-}
-
 // sees says whether a search for one flood looks at the packets of another that passes, so that a
 // rule may be of that.
 func (f *flood) sees(o *flood) bool {
 	return o.on && o.State == f.State && o.acts == f.acts && f.alarm.To == o.alarm.To &&
 		f.alarm.From == o.alarm.From && !kind.Of(f.Seen.Kind).Joins(kind.Of(o.Seen.Kind))
+}
+
+// join hands rules that have come into force to floods that began while these were on their way: a
+// search for another one has found them.
+func (u *unit) join(p *pending) {
+	for _, r := range p.rules {
+		at := slices.IndexFunc(u.floods, func(o *flood) bool {
+			return o.Seen.Kind == p.found.Kinds[r.Label] && o.rounds == 0 &&
+				p.flood.sees(o)
+		})
+		if r.of == p.flood && at >= 0 {
+			r.of = u.floods[at]
+		}
+	}
 }
 
 // share hands the rules that a search for one flood has found to the floods that they stop.

@@ -113,6 +113,7 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 		if p.found == nil { // rules come back
 			m.each(func(_ *unit, f *flood) { f.put = now })
 		}
+		m.cameBack(now)
 		m.live, m.loaded = p.live, p.texts
 		for _, w := range p.written {
 			w.fresh = false
@@ -131,6 +132,7 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 	}
 	if p.found != nil {
 		m.searched(f, now, p.found, a.Err)
+		u.join(p)
 	}
 	if a.Err != "" { // they were never in force
 		return
@@ -163,6 +165,17 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 		m.save(f)
 		m.log(f)
 	}
+}
+
+// cameBack notes that rules which were loosened drop again: what comes from now on says whether
+// they help.
+func (m *Machine) cameBack(now time.Time) {
+	m.each(func(_ *unit, f *flood) {
+		if f.back {
+			f.on, f.since, f.back = false, now, false
+			m.do(Effect{Reset: true})
+		}
+	})
 }
 
 // acted notes that rules of a flood came into force. What comes from now on says whether they help.

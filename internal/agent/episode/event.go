@@ -138,12 +138,10 @@ type Search struct {
 	Since time.Time
 	Round int
 	Acts  bool    // what is found comes into force
-	Peak  float64 // packets a second that passed of it, at most
+	Peak  float64 // packets a second that came of it, at most
 	Live  []Live  // rules in force
 	// Tried are answers that have not stopped it: drops, and those of this package's constants.
 	Tried []string
-	// Beside are the kinds of other floods that pass at once, in the same place.
-	Beside []string `json:",omitempty"`
 }
 
 // Put is to have the kernel judge by the policy with these rules in it, and no others. Applied
@@ -178,6 +176,8 @@ type Live struct {
 	Rule   incident.Rule
 	Of     *policy.Detect // nil: of another writer
 	Origin string         // the name of the detector, or that of the writer
+	// Incident is the ID of the one that a detector's rule is of.
+	Incident string `json:",omitempty"`
 }
 
 // WrittenLease is how long a rule of a writer stays in force without an agent.

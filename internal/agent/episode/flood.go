@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/agent/detect"
 	"levee/internal/agent/incident"
+	"levee/internal/lang/policy"
 )
 
 // flood is an incident that goes on.
@@ -24,6 +25,7 @@ type flood struct {
 	most   float64      // the same, at most
 	put    time.Time    // rules of it came into force last
 	held   bool         // they dropped most of it after that, and none of them was lost since
+	back   bool         // rules that were loosened are to drop again
 	rounds int          // of searches
 	failed int          // times that nothing was found, since a rule was
 	tries  float64      // packets a second that passed then
@@ -57,7 +59,7 @@ func (f *flood) turn(r *rule, state string, now time.Time, why string) {
 	switch state {
 	case incident.Live:
 		if r.State == incident.Loosened {
-			r.Rule.Rule, r.Loosened = Tightened(r.Rule.Rule), nil
+			r.Rule.Rule, r.Loosened, f.back = Tightened(r.Rule.Rule), nil, true
 		} else {
 			r.Since, r.active, r.counted = &at, now, now
 		}
@@ -90,9 +92,9 @@ func (f *flood) live() (n int) {
 }
 
 // tried are the answers that were in force: each is given once.
-func (f *flood) tried() (out []string) {
+func (f *flood) tried(of *policy.Detect) (out []string) {
 	for _, r := range f.rules {
-		if a := answerOf(&r.Rule); r.Since != nil && !slices.Contains(out, a) {
+		if a := answerOf(&r.Rule, of); r.Since != nil && !slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
@@ -171,12 +173,6 @@ func (m *Machine) end(u *unit, f *flood, now time.Time, why string) {
 // Label is that of the n-th rule that a search of an incident finds.
 func Label(id string, round, n int) string {
 	return fmt.Sprintf("flood-%s-%d", id, (round-1)*(EachRound+1)+n+1)
-}
-
-// IncidentOf is the incident that a rule's label names.
-func IncidentOf(label string) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(label, "flood-"), "-")
-	return id
 }
 
 // EachRound is how many rules a search finds, without one that takes their place.

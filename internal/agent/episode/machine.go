@@ -215,7 +215,7 @@ func (m *Machine) copies(rules []*rule) (out []Live) {
 	for _, r := range rules {
 		u := m.unit(r.detector)
 		if u != nil && (r.IsLive() || r.State == incident.Waiting) {
-			out = append(out, Live{r.Rule, u.Detect, r.detector})
+			out = append(out, Live{r.Rule, u.Detect, r.detector, r.of.ID})
 		}
 	}
 	return out
@@ -273,7 +273,7 @@ func (m *Machine) alarm(u *unit, now time.Time, a *Alarm, seen map[*flood]bool) 
 		m.do(Effect{Forget: &since})
 	}
 	f.Ended = nil
-	f.Seen.Peak = max(f.Seen.Peak, a.Packets+f.drops)
+	f.Seen.Peak = max(f.Seen.Peak, a.Packets)
 	f.dirty = true
 }
 
@@ -305,6 +305,7 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 			m.undoneUntil(u, f.alarm).Format(time.TimeOnly))
 		return
 	}
+	f.comesBack(now)
 	if m.loaded != Texts(m.Live()) { // what passes is what these are against
 		m.change(now)
 		return
@@ -323,7 +324,7 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 	m.pending = &pending{flood: f}
 	m.do(Effect{Search: &Search{ID: f.ID, Of: u.Detect, Alarm: f.alarm, Since: f.since,
 		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.Live(),
-		Tried: f.tried(), Beside: u.beside(f)}})
+		Tried: f.tried(u.Detect)}})
 }
 
 // isUndone says whether somebody has taken back what was done about such a flood.

@@ -163,8 +163,8 @@ func (w *world) search(s *Search) {
 			label := Label(s.ID, s.Round, n)
 			r.Rules = append(r.Rules, incident.Rule{Rule: `drop udp as "` + label + `"`,
 				Label: label, Action: "drop", State: incident.Waiting})
-			if len(s.Beside) > 0 && w.IntN(2) == 0 {
-				r.Kinds = map[string]string{label: s.Beside[w.IntN(len(s.Beside))]}
+			if len(w.beside) > 0 && w.IntN(2) == 0 {
+				r.Kinds = map[string]string{label: w.beside[w.IntN(len(w.beside))].Kind.String()}
 			}
 		}
 	}

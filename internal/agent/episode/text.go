@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"levee/internal/agent/incident"
+	"levee/internal/lang/policy"
 )
 
 // Loosened returns a limit in the place of a drop, and Tightened the drop again.
@@ -30,14 +31,20 @@ const (
 	LimitUnproven      = "limit not proven flow" // on who has not sent a value of a reply back
 	LimitBySource      = "limit by source"
 	LimitByName        = "limit by dns-name/2"
+	LimitStrangers     = "limit not from {" // on who did not come before the flood
 	LimitByDestination = "limit by destination"
 	Limit              = "limit"
 )
 
-// answerOf returns which answer a rule is.
-func answerOf(r *incident.Rule) string {
-	for _, a := range []string{LimitUnproven, LimitBySource, LimitByName, LimitByDestination} {
-		if r.Action == Limit && strings.Contains(r.Rule, strings.TrimPrefix(a, Limit)) {
+// answerOf returns which answer a rule of a detector is.
+func answerOf(r *incident.Rule, of *policy.Detect) string {
+	text := r.Rule
+	if of.KeepText != "" {
+		text = strings.Replace(text, " not from "+of.KeepText+" ", " ", 1)
+	}
+	for _, a := range []string{LimitUnproven, LimitBySource, LimitByName, LimitStrangers,
+		LimitByDestination} {
+		if r.Action == Limit && strings.Contains(text, strings.TrimPrefix(a, Limit)) {
 			return a
 		}
 	}

@@ -59,7 +59,9 @@ const (
 	CountSameICMP
 	CountSameFragments
 	CountSameOther
-	CountPeers // of all these but of TCP: from whom there are connections with, or to groups
+	CountPeers   // of all these but of TCP: from whom there are connections with, or to groups
+	CountBesides // packets of other protocols than TCP
+	CountHost    // of these, from where the one before came from
 	NumCounters
 )
 

@@ -35,6 +35,9 @@ import (
 //go:embed policy.levee
 var defaultPolicy []byte
 
+//go:embed service.levee
+var servicePolicy []byte
+
 // Options of a measurement, of which there are no rounds and windows. Self and Levee are required,
 // or a Defender; the zero value of the rest takes twenty minutes.
 type Options struct {
@@ -337,7 +340,7 @@ const settling = 500 * time.Millisecond
 
 // measure is a row: quiet, flood, quiet until the rules are gone.
 func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch, c *clerk,
-	k kind) error {
+	k kind) (err error) {
 	o.six = s.Service(packet.IPv6).Addr()
 	waves, err := k.waves(o, s.Service(packet.IPv4).Addr())
 	if err != nil {
@@ -348,6 +351,13 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 			row.Missing = fmt.Sprintf("rules of the flood before were still in force: %v", live)
 		}
 		return err
+	}
+	if k.behind != nil {
+		policy := slices.Concat(k.behind, o.Policy)
+		if err := o.Defender.Replace(ctx, policy); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.Defender.Replace(ctx, o.Policy)) }()
 	}
 	begun := time.Now()
 	c.take()

@@ -36,10 +36,11 @@ type wave struct {
 type kind struct {
 	name, what string
 	waves      func(o *Options, to netip.Addr) ([]wave, error)
-	ramp       bool // it rises slowly: what counts is the share of the line that it takes
-	pulses     bool // its waves are one flood, with pauses
-	mimics     bool // it looks like clients: what counts is that they are no worse off
-	forges     bool // it comes in the names of clients, from which tallies cannot tell it
+	ramp       bool   // it rises slowly: what counts is the share of the line that it takes
+	pulses     bool   // its waves are one flood, with pauses
+	mimics     bool   // it looks like clients: what counts is that they are no worse off
+	forges     bool   // it comes in the names of clients, from which tallies cannot tell it
+	behind     []byte // rules that stand in front of those of the policy; nil: none
 }
 
 // plain returns a flood of one kind of packets.
@@ -102,6 +103,9 @@ var kinds = []kind{
 		inNames(),
 	{name: "rise", what: "UDP that rises for 30 s and stays", ramp: true, waves: rise},
 	{name: "below", what: "8 minutes below what is too much, then UDP", waves: below},
+	{name: "passed", what: "UDP that a rule behind limits passes", behind: servicePolicy,
+		waves: wordsOf("UDP", 0, "ipv4 udp from 16.0.0.0/4 random to TO from port 1024-65535 "+
+			"random port 443 len 90")},
 	{name: "hold", what: "UDP for 4 s, and a fiftieth of it for a minute", mimics: true,
 		waves: hold},
 }

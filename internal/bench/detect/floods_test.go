@@ -9,6 +9,8 @@ import (
 	"time"
 
 	floodkind "levee/internal/agent/kind"
+	"levee/internal/lang/policy"
+	"levee/internal/lang/resolve"
 	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
@@ -72,6 +74,17 @@ func TestEachKindOfFloodIsSent(t *testing.T) {
 					r.Bench, k)
 			}
 		}
+	}
+}
+
+// TestTheRulesInFrontAreAPolicy, which passes what it says.
+func TestTheRulesInFrontAreAPolicy(t *testing.T) {
+	p, ds := resolve.Parse("service", slices.Concat(servicePolicy, defaultPolicy), nil)
+	if p == nil || len(ds) > 0 || len(p.Detects) != 1 {
+		t.Fatalf("%v", ds)
+	}
+	if !slices.ContainsFunc(p.Rules, func(r *policy.Rule) bool { return r.Label == "datagrams" }) {
+		t.Error("no rule passes the flood")
 	}
 }
 
