@@ -15,7 +15,8 @@ import (
 	"levee/internal/packet"
 )
 
-// groupQuestions are what hosts ask all of a link, and from where who hears it answers.
+// groupQuestions lists questions that hosts ask a whole link, with the address that each answer
+// comes from.
 var groupQuestions = []struct {
 	name, from, to string // from: "" is a socket that listens to the group itself
 	answer         string // from: "" is as from

@@ -252,8 +252,8 @@ func TestConnectionsOfADay(t *testing.T) {
 	}
 }
 
-// newcomers are what a flood of new connections has leave, and whether the machine is the one that
-// begins.
+// newcomers lists the kinds of packets that leave because of new connections in a flood. The kind
+// says whether the machine begins the connection.
 var newcomers = []kind{synAck, syn, udp, request, ack}
 
 // TestAFloodOfNewConnectionsEndsNone: 1,000 TCP connections talk while a table of 8,192 places, all

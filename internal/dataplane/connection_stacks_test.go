@@ -19,8 +19,8 @@ import (
 	"levee/internal/packet"
 )
 
-// stackTalks are what Linux hosts say to each other off the main line of RFC 9293. This machine is
-// the one with the policy, and serves port 9000.
+// stackTalks lists conversations of Linux hosts off the main line of RFC 9293. This machine has the
+// policy and serves port 9000.
 var stackTalks = []struct {
 	name string
 	talk func(*testing.T, *testNet, *wire) error

@@ -12,10 +12,10 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// BenchmarkConnectionFloor is what a packet costs above an empty program where the program only
-// reads a line of memory that the packet's source names: each of 100,000 sources another line,
-// spread over so much memory. A look-up that reads one line of a table costs no less. In pieces the
-// memory is many small maps, which the kernel takes from its direct map of large pages.
+// BenchmarkConnectionFloor measures the least that a look-up can cost above an empty program, ns a
+// packet: it only reads a line of memory that the packet's source names. 100,000 sources have a
+// line each, spread over the memory. In pieces the memory is many small maps, which the kernel
+// takes from its direct map of large pages.
 func BenchmarkConnectionFloor(b *testing.B) {
 	needRoot(b)
 	for _, mb := range []int{1, 16, 64} {

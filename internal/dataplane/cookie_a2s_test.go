@@ -20,10 +20,10 @@ import (
 // gameServer answers A2S queries, each client with a number of its own first, and counts them.
 type gameServer struct{ queries atomic.Int64 }
 
-// serverNumber is what it asks for.
+// serverNumber is the challenge that the server sends.
 const serverNumber = 0x01020304
 
-// toldByServer is what it tells who sends its number back.
+// toldByServer is the server's reply to a query that has its challenge.
 var toldByServer = []byte("\xff\xff\xff\xffI\x11A server\x00")
 
 func (s *gameServer) serve(t *testing.T, ns netns.NsHandle, addr string) {

@@ -170,7 +170,7 @@ func TestAFlowThatSendsIsNeverEvicted(t *testing.T) {
 	}
 }
 
-// echoTally is what the memory tells of the only statement of a policy.
+// echoTally returns the tally of a policy's only `prove` statement, summed over all CPUs.
 func echoTally(t testing.TB, r *loader.Runner) echo.Tally {
 	t.Helper()
 	memory, err := store.MapMemory(r.Loaded.Holding(state.HoldsEchoes), echo.Size)

@@ -126,7 +126,7 @@ func (n *testNet) offer(f []byte) error {
 	return err
 }
 
-// txDropped is what the ring of lv0 refused, counted by its peer.
+// txDropped returns how many frames the ring of lv0 has refused, which its peer counts.
 func (n *testNet) txDropped(t *testing.T) uint64 {
 	t.Helper()
 	h, err := netlink.NewHandleAt(n.peer)

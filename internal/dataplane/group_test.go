@@ -173,7 +173,7 @@ func TestAFailureAtAnyStepLeavesInterfacesAlike(t *testing.T) {
 	}
 }
 
-// standsOn is what Status tells of an interface, as far as it should not change.
+// standsOn holds the part of an interface's status that should not change.
 type standsOn struct {
 	dev, policy, together string
 	program               uint32

@@ -201,7 +201,7 @@ func (n *testNet) older(t *testing.T) []net.Conn {
 	return []net.Conn{dial(t, n.peer, "198.51.100.1:9001"), dial(t, n.here, "198.51.100.2:7000")}
 }
 
-// served is what came of something that was tried, as the error of that.
+// served is the result of one attempt: the error as text, "" if it succeeded.
 type served struct{ what, err string }
 
 // servedOf tries what the servers of both sides do.

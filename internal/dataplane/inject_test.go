@@ -212,7 +212,8 @@ func TestFailureOrDeathWhileASetMovesLosesNoEntry(t *testing.T) {
 	}
 }
 
-// stages are what an order finds: a policy, another that is on trial, and one whose trial is over.
+// stages returns functions that prepare the three states in which an order may find an interface: a
+// policy in force, another one on trial, and a trial that has expired.
 func stages(policy, another func(*testing.T)) (steady, trial, expired func(*testing.T)) {
 	trial = func(t *testing.T) {
 		policy(t)

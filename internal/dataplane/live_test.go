@@ -24,7 +24,7 @@ func live(t *testing.T, rule string, lease time.Duration) error {
 	return liveOver(t, inForceNow(t), rule, lease)
 }
 
-// inForceNow is what is in force on lv0.
+// inForceNow returns the state of the only policy in force, that of lv0.
 func inForceNow(t *testing.T) sets.PolicyState {
 	t.Helper()
 	all, err := sets.InForceHere(t.Context())

@@ -224,7 +224,8 @@ func status(t testing.TB) inspect.Attachment {
 	return all[0]
 }
 
-// packets is what the slot of that identity or label has counted.
+// packets returns the packets that the slot of an identity or label has counted, 0 if there is no
+// such slot.
 func packets(a *inspect.Attachment, id string) uint64 {
 	for _, c := range a.Counters {
 		if c.ID == id || c.Label == id {

@@ -55,7 +55,7 @@ func bringWithFallback(t *testing.T, text string, fail func(step string) bool) (
 	}), o, compile(p))
 }
 
-// fallbacks are what `on error` asks for.
+// fallbacks returns the programs that `on error` falls back to, in the order of trial.
 func fallbacks(all ...CompileFunc) (out []Fallback) {
 	for _, c := range all {
 		out = append(out, Fallback{Compile: c})

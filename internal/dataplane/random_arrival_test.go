@@ -20,9 +20,9 @@ import (
 	"levee/internal/packet"
 )
 
-// hearing is what all interfaces of an arena have received. A filter of the last priority is the
-// receiver: at each hook it stands behind the policy, and nothing gets past it to the host, which
-// would answer.
+// hearing collects the frames that all interfaces of an arena receive. Its receiver is a filter of
+// the last priority: it stands behind the policy at each hook, and no frame gets past it to the
+// host, which would answer.
 type hearing struct {
 	reader *ringbuf.Reader
 	record ringbuf.Record
@@ -153,8 +153,8 @@ func (a *arena) hear() *arrival {
 	return &next
 }
 
-// heard is what comes next from one end of a device, nil if nothing does though a probe that was
-// sent behind it does.
+// heard returns the next frame at one end of a device. It returns nil where a probe arrives that
+// was sent behind the frame, and the frame does not.
 func (a *arena) heard(d *arenaDev, leaves bool) (next *arrival) {
 	is := func() bool {
 		next = a.hear()

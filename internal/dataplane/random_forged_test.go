@@ -9,7 +9,8 @@ import (
 	"levee/internal/packet"
 )
 
-// forged is what somebody sends who knows a connection's ends, or nearly so, and guesses the rest.
+// forged returns a packet of an attacker who knows both ends of a connection, or nearly so, and
+// guesses the numbers.
 func (s *scene) forged(w *script) event {
 	l := w.lines[s.IntN(len(w.lines))]
 	p := l.p

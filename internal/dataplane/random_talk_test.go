@@ -47,7 +47,7 @@ func (e *event) transport() int {
 	return 20
 }
 
-// script is what two hosts say on a connection, in order. What is lost is not said.
+// script is a conversation of two hosts, in order. A line that is lost is not said again.
 type script struct {
 	lines []line
 	at    int

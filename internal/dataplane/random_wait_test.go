@@ -67,7 +67,7 @@ func (a *arena) decided(d *arenaDev, after []store.Counter) bool {
 	return false
 }
 
-// answer is what the far end of a device hears next, nil if nothing comes.
+// answer returns the next frame that the far end of a device hears, nil if none comes.
 func (a *arena) answer(d *arenaDev) []byte {
 	switch got := a.heard(d, true); {
 	case got == nil:

@@ -160,7 +160,7 @@ type asker struct {
 	n         *testNet
 }
 
-// inPeer is what a run of the program in the other namespace prints.
+// inPeer runs this test program in the other namespace and returns what it prints.
 func (a *asker) inPeer(t *testing.T, args ...string) (out []byte, err error) {
 	in(t, a.n.peer, func() (any, error) {
 		out, err = exec.CommandContext(t.Context(), a.name, args...).CombinedOutput()

@@ -25,9 +25,8 @@ import (
 
 var sequenceSteps = flag.Int("sequence-steps", 250, "TestSequences: steps of each sequence")
 
-// naiveSet is what a dynamic set means, written down as plainly as it goes: prefixes, and hours
-// until each ends (0: never). Entries that end at once are taken out by the test, when it has
-// waited for that.
+// naiveSet is the plainest model of a dynamic set: its prefixes, each with the hours until it ends
+// (0: never). The test itself takes entries out that end at once, when it has waited for their end.
 type naiveSet struct {
 	max     int
 	rollUp  bool

@@ -12,8 +12,8 @@ import (
 	"levee/internal/dataplane/store"
 )
 
-// leavingPairs are what a shadow on lv0 has counted of what leaves: rule in force, rule of the
-// shadow, packets of which both say the same, and of which they do not.
+// leavingPairs returns the counts of a shadow on lv0 for leaving packets: those that both policies
+// judge alike, those that they judge differently, and the pairs of rules.
 func leavingPairs(t testing.TB) (agree, differ uint64, pairs []string) {
 	t.Helper()
 	for _, a := range must(inspect.Status(t.Context(), false)) {

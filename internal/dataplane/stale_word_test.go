@@ -67,7 +67,8 @@ func (n *testNet) sendWhole(t testing.TB, f []byte, size uint16) bool {
 // be16 is a number as a field in network order holds it.
 func be16(v uint16) uint16 { return v<<8 | v>>8 }
 
-// pseudoSum is what stands in the checksum of a segment that has yet to be summed up.
+// pseudoSum returns the sum of the pseudo-header: the checksum of a segment whose device has yet to
+// sum it up.
 func pseudoSum(p *packet.Packet, bytes int) []byte {
 	sum := binary.BigEndian.AppendUint16([]byte{0, p.Proto}, uint16(bytes))
 	sum = binary.BigEndian.AppendUint16(nil,

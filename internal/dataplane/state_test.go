@@ -374,7 +374,7 @@ func leasedTo(e policy.Element) func(*stateTest) {
 	}
 }
 
-// remembered is what rules remember, and in which memories.
+// remembered holds the contents of all states of rules, and of the memories in which they are.
 type remembered struct{ states, memories []string }
 
 func (s *stateTest) look() (r remembered) {

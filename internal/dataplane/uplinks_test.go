@@ -155,7 +155,7 @@ func (n *twoUplinks) sendBy(t testing.TB, dev int, f []byte) {
 	}
 }
 
-// total is what slots of an identity or label have counted on all interfaces.
+// total returns the packets that slots of an identity or label have counted on all interfaces.
 func total(t testing.TB, id string) (sum uint64) {
 	t.Helper()
 	for _, a := range must(inspect.Status(context.Background(), false)) {

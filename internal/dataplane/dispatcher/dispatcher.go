@@ -34,7 +34,8 @@ const (
 	magic = 236
 	// Versions that are known: 2 is that of libxdp 1.3 to 1.5, 3 that of 1.6.
 	oldest, newest = 2, 3
-	// unused is what a function returns that no program replaces. It always goes on.
+	// unused is the return value of a function that no program replaces. The dispatcher always goes
+	// on behind it.
 	unused = 31
 )
 

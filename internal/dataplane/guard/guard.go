@@ -26,8 +26,8 @@ type CutError struct {
 	Decider string // what would drop them, in words
 	Packet  string // what is unusual about those, in words; "" if nothing is
 	Remedy  string // the rule that lets them pass
-	// Next is what the next session like it would be, as the table of actions says. This one goes
-	// on. It is "" if neither ends.
+	// Next is the table's word for the fate of the next session of this kind; the session itself
+	// goes on. It is "" if neither ends.
 	Next string
 	// Limit is the rate that the session would be held to, "" if it would be dropped.
 	Limit string
@@ -59,7 +59,7 @@ func (e *CutError) Error() string {
 	return fmt.Sprintf("%s; let it pass (`%s`)", text, e.Remedy)
 }
 
-// Entries are what dynamic sets hold that the policy will find, by their names.
+// Entries holds the elements of dynamic sets that the policy will find, by the sets' names.
 type Entries map[string][]policy.Element
 
 // has says whether a set holds an element: one that covers it.

@@ -78,9 +78,9 @@ func firstOf(s *store.Store, together string) (map[ebpf.MapID]store.Sharer, erro
 	return out, nil
 }
 
-// SharedContents is what a policy remembers. It belongs to the policy, not to an interface:
-// interfaces that have the policy as one have one memory of each kind, and one budget of each
-// limit. Each pins the maps for itself, so that they go with the last that has them. See
+// SharedContents lists the memories that belong to a policy, not to an interface: interfaces that
+// have the policy as one share a memory of each kind, and the budget of each limit. Each interface
+// pins the maps for itself, so that they go with the last one. See
 // docs/explanation/decisions/0104-uplinks.md.
 var SharedContents = state.Shared()
 

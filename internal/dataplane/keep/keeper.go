@@ -24,7 +24,7 @@ import (
 // ErrUnkept is the end of Run by `levee down`.
 var ErrUnkept = errors.New("the policy is not kept any more")
 
-// Policy is what interfaces get. A report, R, says how one came by it.
+// Policy puts one policy on interfaces. R is its report: how an interface came by the policy.
 type Policy[R any] interface {
 	// Put has it in force on all these interfaces, as one. Without reports it is on none of them.
 	Put(ctx context.Context, devs []string) ([]R, error)

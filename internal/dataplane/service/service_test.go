@@ -79,7 +79,7 @@ func status(t *testing.T) *Status {
 	return &all[0]
 }
 
-// counted is what a rule of a label has counted.
+// counted returns the packets that the rule of a label has counted.
 func counted(t *testing.T, label string) uint64 {
 	t.Helper()
 	for _, c := range status(t).Counters {

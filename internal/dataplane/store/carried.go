@@ -7,9 +7,9 @@ import (
 	"levee/internal/filter/shadow"
 )
 
-// Carried is what generations that are gone have counted. A generation's counts are in it if and
-// only if its number is in Folded; both change in one rename, so that a process killed at any
-// moment neither loses a packet nor counts it twice.
+// Carried holds the counts of generations that are gone. It has the counts of a generation if and
+// only if Folded has its number; both change in one rename, so that a process killed at any moment
+// neither loses a packet nor counts it twice.
 type Carried struct {
 	Folded     []int                `json:"folded"` // folded, but perhaps not yet removed
 	Totals     map[string][]Counter `json:"totals"` // by what slots count, then by CPU

@@ -107,7 +107,7 @@ type Needs struct {
 // IsLive says whether a generation is a policy with live rules in it.
 func (d *Description) IsLive() bool { return len(d.Live) > 0 }
 
-// Description is what N.json keeps of a generation: all that Status tells and cannot ask the
+// Description is the record of a generation in N.json: all that Status reports and cannot ask the
 // kernel.
 type Description struct {
 	Generation int         `json:"generation"`

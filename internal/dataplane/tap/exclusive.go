@@ -10,9 +10,9 @@ import (
 	"levee/internal/kernel"
 )
 
-// sole is what one process at a time has of an attachment: a lock that goes with the process, on a
-// file that goes with the attachment. Only who may change policies can open the file: the name of
-// an abstract socket could be taken by anybody, and be held against root.
+// sole is the lock by which one process at a time uses an attachment. It goes with the process; its
+// file goes with the attachment. Only who may change policies can open the file: anybody could take
+// the name of an abstract socket, and hold it against root.
 type sole struct{ f *os.File }
 
 // errTaken is that another process has it.

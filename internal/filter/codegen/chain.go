@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// scope is what registers hold where blocks are emitted.
+// scope says which fields the registers hold where blocks are emitted.
 type scope struct {
 	family ir.Family
 	within bool        // the packet is one within a tunnel

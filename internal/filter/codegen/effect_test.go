@@ -87,7 +87,8 @@ func noted(p *policy.Policy, seed uint64) ir.Extension {
 	return func(rule *policy.Rule) []ir.Effect { return of[rule] }
 }
 
-// wanted is what a packet's way through the rules, one after the other, writes.
+// wanted returns the words that effects have to write for a packet, one after the other as it goes
+// through the rules.
 func wanted(p *policy.Policy, x ir.Extension, res oracle.Result) (out []uint32) {
 	met := slices.Sorted(slices.Values(slices.Concat(res.Counted, res.Within)))
 	for _, slot := range append(met, res.Slot) {

@@ -21,7 +21,7 @@ type extra struct {
 	emit func(c *compiler, no string)
 }
 
-// extension is what a program has beside the matches and actions of the language.
+// extension adds matches and actions to a program that the language does not have.
 type extension struct {
 	extras  func(r *ir.Rule) []extra  // those of a rule
 	effects map[action.Action]*effect // of kinds from action.Foreign on

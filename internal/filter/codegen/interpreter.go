@@ -461,7 +461,8 @@ func (c *compiler) emitSearch(label, table string, total int, wide bool) {
 	)
 }
 
-// search is what its rounds share: the value is in R1, and R2 if wide.
+// search holds the registers and labels that the rounds of a search share. The value is in R1, and
+// in R2 too if it is wide.
 type search struct {
 	*compiler
 	label, table string

@@ -24,7 +24,7 @@ const (
 	vague   // of a stack, at a place that is not known; or what was loaded from there
 )
 
-// stack is what the registers and the slots of a function hold.
+// stack holds the kinds of values in the registers and the slots of a function's stack.
 type stack struct {
 	regs  [asm.R10 + 1]byte
 	slots map[int16]byte
@@ -92,7 +92,7 @@ func (s *stack) step(in asm.Instruction) {
 	}
 }
 
-// arguments are what R1 to R5 hold.
+// arguments holds the kinds of values in R1 to R5.
 type arguments [5]byte
 
 // livenessCalls counts what that kernel counts.

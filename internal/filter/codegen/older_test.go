@@ -12,7 +12,7 @@ import (
 	"levee/internal/packet"
 )
 
-// flow is what follows each instruction of a program within its function.
+// flow holds the instructions of a program and the successors of each within its function.
 type flow struct {
 	ins     asm.Instructions
 	symbols map[string]int
@@ -150,8 +150,9 @@ func olderFaults(t *testing.T, ins asm.Instructions) (faults []string, loops int
 	return faults, loops
 }
 
-// maxStack is what functions that call one another have together (MAX_BPF_STACK). Each takes a
-// multiple of stackUnit (check_max_stack_depth of kernel/bpf/verifier.c), from Linux 6.13 on of 16.
+// maxStack is the limit, in bytes, of the stacks of functions that call one another
+// (MAX_BPF_STACK). Each takes a multiple of stackUnit (check_max_stack_depth of
+// kernel/bpf/verifier.c), from Linux 6.13 on of 16.
 const (
 	maxStack  = 512
 	stackUnit = 32
@@ -163,7 +164,8 @@ type deep struct {
 	calls string
 }
 
-// stack is what a function and those that it calls take at most, and which do.
+// stack returns the largest stack, in bytes, of a function with all that it calls, and the calls
+// that lead there.
 func (f *flow) stack(first int, known map[int]deep) (bytes int, calls string) {
 	if d, ok := known[first]; ok {
 		return d.bytes, d.calls
@@ -232,7 +234,7 @@ func (f *flow) unset(first int) (exit int, found bool) {
 	return 0, false
 }
 
-// pointers are what helpers of ours give that is no number unless it is nil.
+// pointers lists the helpers that return a pointer or nil.
 var pointers = map[asm.BuiltinFunc]bool{asm.FnMapLookupElem: true, asm.FnSkcLookupTcp: true,
 	asm.FnSkLookupTcp: true, asm.FnSkLookupUdp: true, asm.FnRingbufReserve: true,
 	asm.FnTcpSock: true, asm.FnSkFullsock: true, asm.FnGetListenerSock: true}

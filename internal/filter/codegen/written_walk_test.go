@@ -10,7 +10,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// held is what a register or a slot of a stack holds: a number, or an address of a stack.
+// held is the abstract value of a register or of a slot of a stack: a number, or an address of a
+// stack.
 type held struct {
 	kind  heldKind
 	frame uint8 // of an address: how deep its function was called, 0 for the main one
@@ -88,7 +89,8 @@ type turn struct {
 	value int64
 }
 
-// frames is what is known at an instruction.
+// frames is the abstract state before an instruction: the stacks of the function and of its
+// callers.
 type frames struct {
 	turn  turn
 	regs  [asm.R10 + 1]held
@@ -136,7 +138,7 @@ func (f *frames) meet(o *frames) (less bool) {
 	return less || was != f.done
 }
 
-// summary is what a function does to the stacks of those that called it.
+// summary lists the bytes that a function reads and writes of its callers' stacks.
 type summary struct {
 	needs written // read before it has written them
 	does  written // written on all ways through it

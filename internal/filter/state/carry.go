@@ -16,7 +16,7 @@ type Carrying struct {
 	Was, Is  limit.Shape // of limits
 }
 
-// Moving is what is known on its way into a memory of another shape.
+// Moving carries the contents of a memory into one of another shape, in two steps.
 type Moving interface {
 	// Follow takes what has come since, just before other programs judge.
 	Follow(now, hz uint64)

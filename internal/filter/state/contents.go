@@ -11,7 +11,7 @@ type Identity struct {
 type Contents string
 
 const (
-	// HoldsTables are what programs only read.
+	// HoldsTables are tables that programs read and never write.
 	HoldsTables Contents = "tables"
 	// HoldsCounters are an array of 1 entry, BPF_F_MMAPABLE: [CPUs rounded up to a power of
 	// two][RowBytes].

@@ -67,7 +67,7 @@ type Row struct {
 	Answer *Answer
 	// Beside is its program at another hook than the one that judges, nil without one.
 	Beside *Program
-	// Shared is what interfaces with one policy share: one for all of them.
+	// Shared lists the contents of which interfaces with one policy have one for all.
 	Shared []Contents
 	// OfShadow says that a shadow has it, and not the policy in force.
 	OfShadow bool
@@ -85,8 +85,8 @@ type Row struct {
 	Carry func(c *Carrying) Moving
 	// Older is of a memory that has to know what was there before it.
 	Older *Older
-	// Room is what the memory has room for, and In where check tells it. One without tells it of
-	// each rule.
+	// Room returns how much the memory has room for, and In the field of check's report for it. A
+	// row without In reports its room with each rule.
 	Room func(u *Use) Room
 	In   func(to *Rooms) **Room
 	// Tell reads the memory of the first map into what all tell, or the entries of one without.
@@ -106,8 +106,8 @@ type Call struct {
 	Asks   []field.Field // that the instructions read, besides those of the match
 }
 
-// Answer is what a memory tells of the source of packets, before their rules. A function of the
-// label gets the source as package cookie has it, and returns 0 or 1.
+// Answer is a question about the source of packets that a memory answers before their rules. The
+// function of the label takes the source as package cookie has it, and returns 0 or 1.
 type Answer struct {
 	Field field.Field
 	Label string
@@ -146,7 +146,7 @@ type Program struct {
 	Name string
 	At   Point
 	Nth  int // of the programs at its point: filters of tc are told apart by it
-	// Lost is what is not known any more once somebody else has taken it away from egress.
+	// Lost names the knowledge that ends once somebody else has taken the program away from egress.
 	Lost string
 	// Spec makes it; nil is that a use needs none.
 	Spec func(u *Use) (*ebpf.ProgramSpec, error)

@@ -22,7 +22,7 @@ import (
 var Table = []Row{samples, connections, limits, logs, proofs, echoes, greylists, streams,
 	fragments, diversions, rings, pairs}
 
-// Use is what the program of a policy asks of memories. The planner fills it in.
+// Use lists what the program of a policy needs of each memory. The planner fills it in.
 type Use struct {
 	CPUs  int         // a power of two
 	HZ    uint64      // jiffies a second
@@ -50,7 +50,7 @@ type Use struct {
 	// LogsBefore are the logs of what arrives, in a program for what leaves; AllLogs those of both.
 	LogsBefore, AllLogs int
 	Cookies             int // that answer SYNs or queries
-	// Answered is what cookies answer.
+	// Answered marks the protocols whose first packets cookies answer.
 	Answered  [action.NumAnswered]bool
 	Proves    bool // handshakes that are seen prove who is there
 	Fragments int  // functions that follow them, 0 if no rule does
@@ -69,8 +69,8 @@ type Use struct {
 	JudgedBytes int
 }
 
-// Memories are what the memories of a policy tell: the one model of commands, of their JSON, of the
-// API, and of metrics. A row fills its field.
+// Memories is the report of a policy's memories: the one model for commands, their JSON, the API,
+// and metrics. A row fills its field.
 type Memories struct {
 	Limits []Budgets `json:"limits"`
 	// of a policy that asks for them
