@@ -22,7 +22,7 @@ const (
 	module       = "levee/"
 )
 
-// layers is what ARCHITECTURE.md says about packages.
+// layers holds the table of packages in ARCHITECTURE.md.
 type layers struct {
 	of      map[string]int  // package, as `internal/packet`: its row, counted from the top
 	callers map[string]bool // that may call bpf(2)

@@ -76,7 +76,7 @@ func TestLinksOfDocsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// anchorOf is what a forge makes of a heading.
+// anchorOf returns the anchor that a forge gives a heading.
 func anchorOf(heading string) string {
 	kept := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(strings.TrimSpace(kept), " ", "-")

@@ -226,7 +226,7 @@ func (e *env) explainLive(cmd *cobra.Command, by *explained, j *judge.Judge,
 // dump with offsets takes about four characters for each.
 const maxHex = 1 << 20
 
-// explained is what judges the packet of a story.
+// explained holds the policy that judges the packet of a story, and the entries of its sets.
 type explained struct {
 	dev     string // "" for a policy that is not in force
 	policy  *policy.Policy

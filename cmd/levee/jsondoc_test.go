@@ -31,8 +31,8 @@ import (
 	"levee/internal/profile"
 )
 
-// jsonDocuments are what commands print with --json, by the headings of docs/reference/json.md.
-// Reports of measurements stand in docs/reference/report.md.
+// jsonDocuments lists the documents that commands print with --json, by the headings of
+// docs/reference/json.md. Reports of measurements stand in docs/reference/report.md.
 var jsonDocuments = map[string]any{
 	"levee check": struct {
 		Files []checked `json:"files"`

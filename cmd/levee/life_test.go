@@ -72,8 +72,8 @@ func TestEverySentenceOfInstallingIsLived(t *testing.T) {
 	}
 }
 
-// things are what may hold a sentence: steps, targets, tests, stories, and `nothing to hold`, which
-// is for what only introduces or points to other pages.
+// things returns the names that may hold a sentence: steps, targets, tests, stories, and `nothing
+// to hold`, which is for sentences that only introduce a subject or point to other pages.
 func things(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{"nothing to hold": true}

@@ -29,7 +29,7 @@ import (
 	"levee/internal/packet"
 )
 
-// programs are what this binary is in stories, by name.
+// programs lists the programs that this binary plays in stories, by name.
 var programs = map[string]func(){"levee": leveeWithRights,
 	labProgram: func() { os.Exit(lab.Main()) }, "probe": probe, "sshd": sshd,
 	"over": over, "api": askAPI}

@@ -31,7 +31,7 @@ const (
 	MaxRounds = 1000
 )
 
-// Usual is what a measurement does if nothing else is said, and the bounds of what may be said.
+// Usual holds the default options of a measurement, and their bounds.
 type Usual struct {
 	Rounds, QuickRounds int // QuickRounds 0: as many
 	// FewestRounds and MostRounds are for measurements that are content with fewer, or bear fewer.

@@ -12,15 +12,15 @@ import (
 	"levee/internal/report"
 )
 
-// Report is what a measurement hands to its command. One that has fields of its own as JSON has a
-// method Raw() any, too.
+// Report is the result of a measurement, for its command. One that has fields of its own as JSON
+// has a method Raw() any, too.
 type Report interface {
 	Text(io.Writer) error
 	Document() *report.Document
 }
 
-// Head is what every report says besides its figures. As JSON it is a part of those reports that
-// have fields of their own; names of fields stay once shipped.
+// Head is the part that all reports have besides their figures. As JSON it is a part of those
+// reports that have fields of their own; names of fields stay once shipped.
 type Head struct {
 	Started time.Time `json:"started"`
 	Command string    `json:"command"` // to repeat it

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// details are what else there is of an address than its prefix.
+// details holds the attributes of an address besides its prefix.
 type details struct {
 	Peer      string `json:",omitempty"` // with its prefix length
 	Broadcast net.IP `json:",omitempty"` // 0.0.0.0 where there is none
@@ -23,7 +23,8 @@ type details struct {
 // forever is INFINITY_LIFE_TIME of include/net/addrconf.h.
 const forever = ^uint32(0)
 
-// ownFlags are what who adds an address may say of it; the kernel knows the others itself.
+// ownFlags are the flags that a program may set when it adds an address; the kernel sets the others
+// itself.
 const ownFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_MANAGETEMPADDR |
 	unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MCAUTOJOIN
 

@@ -11,7 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Card is what an interface is, as far as figures depend on it. What its driver does not tell is 0.
+// Card describes an interface as far as figures depend on it. A number that its driver does not
+// tell is 0.
 type Card struct {
 	Name     string `json:"name"`
 	Driver   string `json:"driver"`

@@ -35,7 +35,7 @@ type Device struct {
 	MTU      int
 	NAPI     int // process id of the kernel thread that receives, 0 if there is none
 	CPU      int // the core which that thread is pinned to, -1 for none
-	// Taken is what the device was before a lab took it; nil of one that the lab made.
+	// Taken holds the former settings of a device that a lab took; nil for one that the lab made.
 	Taken *taken `json:",omitempty"`
 }
 

@@ -27,7 +27,7 @@ import (
 	"levee/internal/usage"
 )
 
-// Topology is what New makes. Use Standard for the usual one.
+// Topology describes the lab that New makes. Use Standard for the usual one.
 type Topology struct {
 	// Name of the lab: lower-case letters, digits, '-', at most 20. Empty picks one that is unique
 	// on this machine.

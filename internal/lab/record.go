@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is what is known of a lab outside the process that made it: one JSON file, replaced
-// as a whole.
+// record describes a lab to other processes: one JSON file, replaced as a whole.
 type record struct {
 	Name       string
 	Owner      int    // process id

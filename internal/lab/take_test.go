@@ -38,7 +38,7 @@ func machines(t *testing.T) (a, b *Host) {
 	return l.Hosts[0], l.Hosts[1]
 }
 
-// state is what may differ once a device has come back.
+// state returns the settings of eth0 that should be the same once the device has come back.
 func state(t *testing.T, h *Host) (s string) {
 	t.Helper()
 	err := h.Do(func() error {

@@ -234,7 +234,7 @@ func napiThreads(index int) (pids []int, err error) {
 	return pids, nil
 }
 
-// thread is what labs and measurements change of a kernel thread.
+// thread holds the scheduling of a kernel thread that labs and measurements change.
 type thread struct {
 	CPUs unix.CPUSet // that it may use
 	Nice int

@@ -26,7 +26,7 @@ type rrulFlags struct {
 	options   rrul.Options
 }
 
-// rrulWireHelp is what a peer does for this measurement.
+// rrulWireHelp is the help on measurements whose clients are on a peer.
 const rrulWireHelp = `
 
 With --rrul and --peer HOST the clients are on another machine: the interface --dev of this machine

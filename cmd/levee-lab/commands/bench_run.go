@@ -80,7 +80,7 @@ func newMeasurement[R bench.Report](e *env, c benchCommand, prepare func(*cobra.
 	return cmd
 }
 
-// shortWindows is what --quick is for most measurements.
+// shortWindows describes --quick in the help of most measurements.
 const shortWindows = "short windows: a look, not a figure to quote"
 
 // check reads the common flags, and refuses what could not be written, before anything is measured.

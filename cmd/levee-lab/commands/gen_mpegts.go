@@ -229,7 +229,7 @@ type MadeFaults struct {
 	Made  uint64          `json:"made"`
 }
 
-// MPEGTSStream is what has to be counted of a stream.
+// MPEGTSStream holds the counts that a monitor has to report of a stream.
 type MPEGTSStream struct {
 	Src string `json:"src"`
 	Dst string `json:"dst"`

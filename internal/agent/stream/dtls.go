@@ -12,7 +12,8 @@ var dtls = Kind{
 	Ports:  []uint16{443, 5349, 5684},
 	Fields: []string{"dtls.sni", "dtls.client_alpns", "dtls.ja3.hash", "dtls.ja3.string",
 		"dtls.ja4"},
-	New: func(uint8) Parser { return &dtlsParser{} },
+	New:   func(uint8) Parser { return &dtlsParser{} },
+	Proof: "`levee help profiles` has it for DTLS",
 }
 
 // Numbers of RFC 6347, which those of RFC 9147 agree with before keys are there.

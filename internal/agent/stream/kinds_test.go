@@ -43,6 +43,15 @@ func kindTests(t testing.TB) []kindTest {
 	return all
 }
 
+// What is read of datagrams alone counts by a `prove`: a warning says where one is written down.
+func TestKindsOfDatagramsSayWhereAProofIs(t *testing.T) {
+	for _, k := range Kinds {
+		if of := !slices.Contains(k.Protos, TCP); of != (k.Proof != "") {
+			t.Errorf("%s is of datagrams alone: %t, and its proof is %q", k.Name, of, k.Proof)
+		}
+	}
+}
+
 // testQuery is a query with so many bytes in front that say its length.
 func testQuery(before int) []byte {
 	m := dns.Query(dns.Message{Question: true, Type: 65,

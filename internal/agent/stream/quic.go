@@ -19,6 +19,7 @@ var quic = Kind{
 	New:    func(uint8) Parser { return &quicParser{} },
 
 	Initials: true,
+	Proof:    "in `levee profile show quic`",
 }
 
 // Numbers of RFC 9000 and RFC 9001.

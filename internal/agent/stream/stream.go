@@ -20,6 +20,9 @@ type Kind struct {
 	New    func(proto uint8) Parser
 	// Initials is that datagrams are read which begin with an Initial of QUIC, and no others.
 	Initials bool
+	// Proof says where a `prove` for its flows is written down: words of a hint, behind "as". A
+	// kind that is read of datagrams alone has one.
+	Proof string
 }
 
 // Protocols of kinds.

@@ -60,8 +60,8 @@ const (
 	distanceTime   = 50 * time.Millisecond
 )
 
-// passed is what goes back and forth, alone in its cache lines (128 bytes: processors fetch them in
-// pairs).
+// passed is the number that two cores hand back and forth, alone in its cache lines (128 bytes:
+// processors fetch them in pairs).
 type passed struct {
 	_ [128]byte
 	n atomic.Uint32

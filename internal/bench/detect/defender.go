@@ -39,7 +39,7 @@ type Defender interface {
 	Stop(ctx context.Context) error
 }
 
-// Incident is what a defender says of a flood, as `levee agent incidents --json` does.
+// Incident is a defender's account of a flood, with the fields of `levee agent incidents --json`.
 type Incident struct {
 	ID         string     `json:"id"`
 	State      string     `json:"state"`
@@ -72,7 +72,7 @@ type Rule struct {
 	AtMost     float64   `json:"collateral_at_most"`
 }
 
-// Collateral is what rules take of good packets, as shares of these.
+// Collateral holds the shares of good packets that rules drop, 0 to 1.
 type Collateral struct {
 	Predicted float64  `json:"predicted"`
 	AtMost    float64  `json:"at_most"` // the upper bound of what was predicted

@@ -281,8 +281,9 @@ func (row *Row) clients(f *Figures) {
 	f.Quiet = answered(row.requests, 0, row.from-demo.Patience)
 }
 
-// collateral is what was predicted and what was measured, from the first drop until the rules were
-// gone. What is predicted of a rule counts for as long as it dropped.
+// collateral fills in the shares of good packets that rules were predicted to drop, and dropped,
+// from the first drop until the rules were gone. The prediction of a rule counts for as long as the
+// rule dropped.
 func (row *Row) collateral(f *Figures) {
 	from, end := row.to, row.gone
 	for _, v := range row.Waves {

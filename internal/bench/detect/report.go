@@ -122,7 +122,7 @@ func restMissed(c *Cost) string {
 	return ""
 }
 
-// text is what was said and done against a flood.
+// text prints the defender's words and actions against the flood of a row.
 func (row *Row) text(t *bench.Text, f *Figures) {
 	if f.Missing != "" {
 		return

@@ -101,8 +101,8 @@ func ReadCPU(cpu int) (CPUTimes, error) {
 	return parseCPU(text, cpu)
 }
 
-// schedule is what the scheduler says of a thread: the time that it ran, and that it could have run
-// while something else did.
+// schedule holds a thread's times by the scheduler: for how long it ran, and for how long it could
+// have run while something else did.
 type schedule struct{ ran, waited time.Duration }
 
 // readSchedule reads the first two fields of /proc/PID/schedstat, in ns.

@@ -33,13 +33,13 @@ type Options struct {
 	Wire *Wire
 }
 
-// Receiver is what takes packets from the ring: a thread of the kernel, and the core that it has.
+// Receiver is the kernel thread that takes packets from the ring, and its core.
 type Receiver struct {
 	CPU    int
 	Thread int // process id
 }
 
-// Usual is what is measured if nothing else is said. Windows last MinWindow to MaxWindow unless it
+// Usual holds the default options of a measurement. Windows last MinWindow to MaxWindow unless it
 // says otherwise.
 type Usual struct {
 	bench.Usual

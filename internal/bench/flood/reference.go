@@ -12,8 +12,8 @@ import (
 // between places.
 const FarFactor = 1.8
 
-// Reference is what windows are to have in common: where the cores were, and that they were levee's
-// own. Zero is what is not known.
+// Reference holds the readings that comparable windows share: the distance of the cores, and the
+// speed of a core that levee has to itself. 0 stands for a reading that is not known.
 type Reference struct {
 	Distance float64 // ns of a cache line from one core to the other and back
 	Work     float64 // ns of an operation

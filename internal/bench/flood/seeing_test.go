@@ -79,11 +79,10 @@ func threadTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// BenchmarkWatch is what `levee watch --verdict drop` costs a flood that one rule drops: a million
-// packets a second, and as many as the generator sends. Windows with and without it take turns on
-// the same cores. It fails unless each packet that was dropped was shown or counted as lost.
-//
-//	go test -run '^$' -bench BenchmarkWatch -benchtime 1x ./internal/bench/flood
+// BenchmarkWatch measures the cost of `levee watch --verdict drop` beside a flood that one rule
+// drops: a million packets a second, and as many as the generator sends. Windows with and without
+// it take turns on the same cores. It fails unless each packet that was dropped was shown or
+// counted as lost.
 func BenchmarkWatch(b *testing.B) {
 	l := benchLab(b)
 	d := OneRule()

@@ -34,7 +34,8 @@ type Traffic struct {
 // Port is where the UDP flood goes, and the application listens.
 const Port = 4000
 
-// payload is what a UDP datagram carries, in bytes: with IPv4 it fills the shortest Ethernet frame.
+// payload is the length of a UDP datagram's data, in bytes: with IPv4 it fills the shortest
+// Ethernet frame.
 const payload = 18
 
 // Sources: sources are none that a rule names, and none that the kernel's own checks would drop

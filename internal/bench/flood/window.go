@@ -21,7 +21,7 @@ type Window struct {
 	// counters.
 	CyclesPerPacket       *float64 `json:"cycles_per_packet"`
 	InstructionsPerPacket *float64 `json:"instructions_per_packet"`
-	// Reached is what the application took within the window.
+	// Reached counts the packets that the application took within the window.
 	Reached uint64 `json:"reached_application"`
 	// Counts over the whole run, warm-up and ends included; the balance is exact only there.
 	Offered  uint64 `json:"offered"`  // by the generator to the device
@@ -71,8 +71,8 @@ const (
 	// lower bound, and finally none.
 	maxOther        = 0.03
 	farTooMuchOther = 0.25
-	// unaccounted is what interrupts and the scheduler itself take of a core whose threads want all
-	// of it.
+	// unaccounted is the share of a core that interrupts and the scheduler itself take where
+	// threads want all of it.
 	unaccounted = 0.02
 	minPackets  = 1000 // fewer in a run are noise of the lab, not a measurement
 	maxAttempts = 3    // at a round

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// unit is what may stand behind a number. Longer ones come first: "Mpps" is not "s".
+// unit is a unit of a number, with its names. Longer names come first: "Mpps" is not "s".
 type unit struct {
 	names  []string // lower case
 	scaled bool     // k, M, G and T may stand in front

@@ -39,7 +39,7 @@ func naiveNodes(prefixes []netip.Prefix) []radixNode {
 	return out
 }
 
-// naiveDepths are what the two kernel walks visit, by definition.
+// naiveDepths returns how many nodes the two kernel walks visit, by definition.
 func naiveDepths(nodes []radixNode, a netip.Addr) (lpm, fib int) {
 	hi, lo := workload.Split(a)
 	key := radixNode{hi: hi, lo: lo, len: a.BitLen()}

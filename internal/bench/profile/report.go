@@ -42,7 +42,7 @@ type Share struct {
 	Windows []float64
 }
 
-// Rate is what the core did while so many packets a second were offered.
+// Rate holds the profile of the core at one rate of the flood, packets a second.
 type Rate struct {
 	Rate   float64
 	PPS    []float64 // packets a second that were taken, in each window

@@ -54,7 +54,7 @@ var Sources = sync.OnceValue(func() []Source {
 	return out
 })
 
-// Comparison is what the sources and a document say about the same things.
+// Comparison holds the ratios that published sources and a document of levee both have.
 type Comparison struct {
 	Ratios  []Ratio
 	Sources []Source // of that measurement, with figures or without

@@ -43,7 +43,7 @@ func (c *child) ready() error {
 	return errors.Join(fmt.Errorf("the %s did not begin", c.role), c.stop())
 }
 
-// missing is what a machine has not, as its process says.
+// missing is the error of a process whose machine lacks a program. It matches contender.ErrMissing.
 type missing string
 
 func (m missing) Error() string   { return string(m) }

@@ -32,8 +32,8 @@ const (
 	roleClients = "clients" // ADDRESS:PORT FLOWS DEVICE QUEUE BANDWIDTH SOURCE...
 )
 
-// Role is what such a process does. It says "ready", does as the lines of its input ask, and ends
-// with it, which is when its parent has ended, however it did.
+// Role runs such a process. It says "ready", obeys the lines of its input, and ends with its input,
+// hence with its parent, however that ends.
 func Role(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) < 3 {
 		return usage.Wrongf("a role is started by levee bench service --rrul, not by hand")
@@ -135,9 +135,9 @@ func (s *flows) list() []*flow {
 	return slices.Clone(s.all)
 }
 
-// count is what a process counts of its flows: bytes that have arrived, of each in the order in
-// which the client has begun them, and segments that it has sent again. Clients tell of the queues
-// where they send, too.
+// count holds the counts of a process: bytes that have arrived, by flow in the order in which the
+// client has begun them, and segments that it has sent again. Clients also report the queues at
+// their end.
 type count struct {
 	At     time.Duration // of the monotonic clock there
 	Down   []uint64

@@ -31,7 +31,7 @@ const (
 
 var kinds = []string{UDP, ICMP}
 
-// Report is what `levee bench service --rrul --json` prints; names of fields stay once shipped.
+// Report is the document of `levee bench service --rrul --json`; names of fields stay once shipped.
 // Times are in seconds.
 type Report struct {
 	bench.Head
@@ -113,8 +113,8 @@ type Probes struct {
 // Queue describes the queue at the sender of a direction.
 type Queue struct {
 	Way string `json:"direction"`
-	// Seen is what the kernel calls them, from the device on; and at which rate they let by, 0
-	// where none is bounded.
+	// Seen holds the kernel's names of the queues, from the device on; Rate their bound, bits a
+	// second, 0 where none is bounded.
 	Seen []string `json:"seen"`
 	Rate float64  `json:"rate"`
 	// Waiting bytes and packets at each look; Dropped in all.

@@ -41,7 +41,7 @@ type Options struct {
 	Wire *flood.Wire
 }
 
-// RoleName is what a peer calls Role.
+// RoleName is the name by which a peer starts Role.
 const RoleName = "rrul"
 
 // NoQueue is the way without a queue but those of the network stack.

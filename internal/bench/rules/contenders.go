@@ -46,7 +46,8 @@ func Behind(rules []workload.Rule, port uint16) (out []*load.Contender) {
 	return out
 }
 
-// end is what stands behind the rules: the rest of a policy, and what nft and iptables drop there.
+// end holds the statements behind the rules in each language: the rest of a policy, and the drop of
+// nft and iptables.
 type end struct{ policy, nft, iptables string }
 
 // dropRest drops everything that no rule has.

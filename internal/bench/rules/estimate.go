@@ -42,7 +42,7 @@ type Policed struct {
 	Policy *policy.Policy
 }
 
-// EstimateReport is what `levee bench plan --json` prints; names of fields stay once shipped.
+// EstimateReport is the document of `levee bench plan --json`; names of fields stay once shipped.
 type EstimateReport struct {
 	bench.Head
 	Frames     int               `json:"frames"` // different packets of a trace
@@ -50,7 +50,7 @@ type EstimateReport struct {
 	Conditions *bench.Conditions `json:"conditions"` // of all readings
 }
 
-// Estimate is what the planner estimates for a set or a policy, beside what is measured.
+// Estimate holds the planner's estimates for a set or a policy beside the measured times.
 type Estimate struct {
 	Name  string `json:"name"`
 	Rules int    `json:"rules"`

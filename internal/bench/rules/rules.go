@@ -20,7 +20,7 @@ import (
 	"levee/internal/usage"
 )
 
-// Report is what `levee bench rules --json` prints; names of fields stay once shipped.
+// Report is the document of `levee bench rules --json`; names of fields stay once shipped.
 type Report struct {
 	bench.Head
 	Frames int     `json:"frames"` // different packets of a trace

@@ -16,7 +16,7 @@ import (
 	"levee/internal/usage"
 )
 
-// Report is what `levee bench sets --json` prints; names of fields stay once shipped.
+// Report is the document of `levee bench sets --json`; names of fields stay once shipped.
 type Report struct {
 	bench.Head
 	Cases []*Case `json:"cases"`

@@ -46,11 +46,10 @@ const (
 	numClasses
 )
 
-// shape is what a family of rule sets looks like. The model is that of Taylor and Turner,
-// "ClassBench: A Packet Classification Benchmark" (INFOCOM 2005): pairs of prefix lengths, a matrix
-// of port classes, protocols, and addresses that share leading bits. The numbers are those of the
-// filter sets acl1, fw1 and ipc1 with 10,000 filters that are published with it, in parts of a
-// thousand.
+// shape describes a family of rule sets. The model is that of Taylor and Turner, "ClassBench: A
+// Packet Classification Benchmark" (INFOCOM 2005): pairs of prefix lengths, a matrix of port
+// classes, protocols, and addresses that share leading bits. The numbers are those of the filter
+// sets acl1, fw1 and ipc1 with 10,000 filters that are published with it, in parts of a thousand.
 type shape struct {
 	pairs  [][3]int // source length, destination length, weight
 	ports  [numClasses][numClasses]int

@@ -8,7 +8,7 @@ import (
 	"levee/internal/report"
 )
 
-// Report is what `levee bench wrap --json` prints; names of fields stay once shipped.
+// Report is the document of `levee bench wrap --json`; names of fields stay once shipped.
 type Report struct {
 	bench.Head
 	WindowSecs float64 `json:"window_seconds"`

@@ -53,7 +53,8 @@ type Defence interface {
 	// Describe is one line: where it drops, and by which part of the rules.
 	Describe() string
 	Hook() Hook
-	// Rules is what Install puts into force, in the tool's own language; empty for none.
+	// Rules returns the rules that Install puts into force, in the tool's own language; empty for
+	// none.
 	Rules() string
 	// Install puts the rules into force. An error that matches ErrMissing says what to install.
 	Install(ctx context.Context, s Site) error

@@ -39,7 +39,7 @@ const (
 	DefaultRate = 2.5e6 // of a flood that has one rate, in packets a second
 )
 
-// rank is what a process of the demo goes before.
+// rank is the priority of a process of the demo.
 type rank struct {
 	first uint32 // its real-time priority; 0: none, nice counts
 	nice  int    // also where a control group has no budget for real time

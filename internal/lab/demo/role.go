@@ -35,8 +35,7 @@ const (
 	roleFlood    = "flood"    // DEVICE CORE ADDRESS SEED CAPTURE
 )
 
-// Role is what such a process does. It ends when stdin does, which is when its parent has ended,
-// however it did.
+// Role runs such a process. It ends when stdin does: when its parent has ended, however it did.
 func Role(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) < 2 {
 		return errors.New("a role of the demo is started by `levee lab demo`, not by hand")

@@ -43,7 +43,7 @@ type pace struct {
 var usualPace = pace{2 * time.Second, 150 * time.Millisecond, 750 * time.Millisecond,
 	45 * time.Second}
 
-// outcomes are what became of requests. Its methods may be called from several goroutines.
+// outcomes collects finished requests. Its methods may be called from several goroutines.
 type outcomes struct {
 	mu   sync.Mutex
 	list []Request

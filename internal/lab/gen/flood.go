@@ -122,8 +122,9 @@ func Shuffled(ports []uint16, seed uint64) []uint16 {
 const (
 	maxSources = 64
 	maxShapes  = 256
-	// maxFrame is what a live frame holds: a page without the kernel's own head (up to 256
-	// bytes), XDP headroom (256) and skb_shared_info (up to 512) (net/bpf/test_run.c).
+	// maxFrame is the length of the longest live frame, in bytes: a page without the kernel's own
+	// head (up to 256 bytes), XDP headroom (256) and skb_shared_info (up to 512)
+	// (net/bpf/test_run.c).
 	maxFrame = 4096 - 256 - 256 - 512
 )
 

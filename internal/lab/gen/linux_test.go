@@ -72,7 +72,8 @@ func nextSYN(t *testing.T, fd int) []byte {
 	}
 }
 
-// look is what SYNs of one system have in common; the scale of the window is a setting.
+// look returns the order of options that all SYNs of one system share; the scale of the window is a
+// setting.
 func look(ip []byte) string {
 	var kinds []byte
 	for o := ip[40:]; len(o) > 0; {

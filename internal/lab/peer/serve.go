@@ -59,7 +59,7 @@ type Facts struct {
 	Card    lab.Card
 }
 
-// Clock is what both clocks of a machine say at one moment, in ns.
+// Clock holds the readings of a machine's two clocks at one moment, in ns.
 type Clock struct{ Wall, Monotonic int64 }
 
 // End is which interface a peer takes, and what it has to know of the other end.
@@ -71,7 +71,7 @@ type End struct {
 	Nice int
 }
 
-// Taken is what a peer has at the wire: the core that receives, and the addresses of clients.
+// Taken holds a peer's part of the wire: the core that receives, and the addresses of clients.
 type Taken struct {
 	CPU      int
 	Clients4 []netip.Addr
@@ -95,14 +95,14 @@ type Sent struct {
 	How, Why                     string
 }
 
-// Timed is what became of probes: the round trip of each, or by how much they were to begin before
-// the peer heard of them, which sent none then.
+// Timed holds the results of probes: the round trip of each in ns, or Late. Late is how long after
+// their planned start the peer heard of them; none was sent then.
 type Timed struct {
 	Took []int64
 	Late time.Duration
 }
 
-// Serving is what a peer is besides its machine.
+// Serving holds the facts about a peer that its machine does not tell.
 type Serving struct {
 	Version string
 	// Roles are the command lines of the processes that it may be asked for, by name; arguments are

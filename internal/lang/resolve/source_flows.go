@@ -78,10 +78,7 @@ func (r *resolver) checkFlows() {
 			continue
 		}
 		at := diag.Pos{Line: s.Pos.Line, Col: s.Pos.Col, EndCol: s.Pos.Col + 6}
-		as := "in `levee profile show quic`"
-		if s.Place.At == "dtls" {
-			as = "`levee help profiles` has it for DTLS"
-		}
+		as := source.Input(s.Place.Input).Proof(s.Place.At)
 		r.c.Warnf(at, "add a `prove` for them, as "+as+", and a rule "+
 			"that asks for `proven flow`.", "nothing that this source reads ever counts: no flow "+
 			"to these ports is ever proven")

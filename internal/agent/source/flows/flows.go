@@ -21,6 +21,7 @@ var Row = inlet.Row{
 		k := stream.Named(kind)
 		return k.Protos, k.Ports
 	},
+	Proof:  func(kind string) string { return stream.Named(kind).Proof },
 	Fields: func(kind string) []string { return stream.Named(kind).All() },
 	Advise: func(*inlet.Place, error) string {
 		return "look at `levee status`: the program that hands on flows stands behind that of a " +

@@ -27,6 +27,9 @@ type Row struct {
 	// name some of the former or other ports; nil: nothing of flows is read, and no match stands
 	// there.
 	Flows func(at string) (protos []uint8, ports []uint16)
+	// Proof says where a `prove` for datagrams that are read is written down: words of a hint,
+	// behind "as". A row has it whose Flows may be of UDP alone.
+	Proof func(at string) string
 	// Fields are those that events of a place may have; nil: all of the format.
 	Fields func(at string) []string
 	// ByFormat is that what is read depends on the format of the events.
