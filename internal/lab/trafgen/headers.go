@@ -226,58 +226,28 @@ func tagOf(before []*said) (n int) {
 func (s *said) words(network string, last bool, tags int) (out []string, err error) {
 	name := s.name
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	num := func(word string) (uint64, bool) { v, ok := s.nums["="+word]; return v, ok }
 	switch name {
 	case "eth":
-		if v, ok := num("type"); last {
+		if v, ok := s.num("type"); last {
 			say("ether %d", v)
 		} else if ok && v < 0x600 {
 			return nil, wrong(s.line, name, "the type %d is a length", v)
 		}
 	case "vlan":
-		if v, ok := num("tci"); ok {
-			s.text["vlan"], s.text["pcp"], s.text["dei"] = fmt.Sprint(v&0xfff), fmt.Sprint(v>>13),
-				fmt.Sprint(v>>12&1)
-		}
-		if v, ok := num("1ad"); ok && v == 1 {
-			s.text["tpid"] = fmt.Sprint(0x88a8)
-		}
-		if s.text["vlan"] == "" {
-			s.text["vlan"] = "0"
-		}
-		if tags == 1 {
-			inner := map[string]string{}
-			for word, v := range s.text {
-				inner["inner-"+word] = v
-			}
-			s.text = inner
-		}
-		if last {
+		if s.tag(tags == 1); last {
 			return nil, wrong(s.line, name, "nothing stands behind the tag")
 		}
 	case "arp":
 		op := uint64(1)
-		if v, ok := num("op"); ok {
+		if v, ok := s.num("op"); ok {
 			op = v
 		}
-		if v, ok := num("reply"); ok && v == 1 {
+		if v, ok := s.num("reply"); ok && v == 1 {
 			op = 2
 		}
 		say("arp op %d", op)
 	case "ipv4", "ipv6":
-		say("%s", name)
-		if v, ok := num("tos"); ok {
-			say("dscp %d ecn %d", v>>2, v&3)
-		}
-		if v, ok := num("flags"); ok {
-			say("reserved %d", v>>2)
-			s.text["df"], s.text["mf"] = fmt.Sprint(v>>1&1), fmt.Sprint(v&1)
-		}
-		if v, ok := num("proto"); last {
-			say("proto %d", v)
-		} else if ok {
-			say("ip-proto %d", v)
-		}
+		s.ip(say, last)
 	case "icmp4", "icmp6":
 		if (name == "icmp4") != (network == "ipv4") {
 			return nil, wrong(s.line, name, "it stands in %s", network)
@@ -311,4 +281,46 @@ func (s *said) words(network string, last bool, tags int) (out []string, err err
 		say("%s %s", word, s.text[word])
 	}
 	return out, nil
+}
+
+// num returns the number that a header's text gives a field, false if it gives none.
+func (s *said) num(word string) (uint64, bool) { v, ok := s.nums["="+word]; return v, ok }
+
+// tag translates the fields of a VLAN tag, which is the inner of two or the only one.
+func (s *said) tag(inner bool) {
+	if v, ok := s.num("tci"); ok {
+		s.text["vlan"], s.text["pcp"], s.text["dei"] = fmt.Sprint(v&0xfff), fmt.Sprint(v>>13),
+			fmt.Sprint(v>>12&1)
+	}
+	if v, ok := s.num("1ad"); ok && v == 1 {
+		s.text["tpid"] = fmt.Sprint(0x88a8)
+	}
+	if s.text["vlan"] == "" {
+		s.text["vlan"] = "0"
+	}
+	if !inner {
+		return
+	}
+	text := map[string]string{}
+	for word, v := range s.text {
+		text["inner-"+word] = v
+	}
+	s.text = text
+}
+
+// ip says what a header of IP has; last is that nothing stands behind it.
+func (s *said) ip(say func(format string, args ...any), last bool) {
+	say("%s", s.name)
+	if v, ok := s.num("tos"); ok {
+		say("dscp %d ecn %d", v>>2, v&3)
+	}
+	if v, ok := s.num("flags"); ok {
+		say("reserved %d", v>>2)
+		s.text["df"], s.text["mf"] = fmt.Sprint(v>>1&1), fmt.Sprint(v&1)
+	}
+	if v, ok := s.num("proto"); last {
+		say("proto %d", v)
+	} else if ok {
+		say("ip-proto %d", v)
+	}
 }

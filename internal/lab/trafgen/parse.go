@@ -2,7 +2,6 @@ package trafgen
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 )
 
@@ -150,7 +149,8 @@ func (p *parser) call(out *frame, t token) error {
 		out.headers = append(out.headers, h)
 		return p.fields(h)
 	}
-	if _, ok := constants[t.text]; !ok && !slices.Contains(fills, t.text) {
+	_, constant := constants[t.text]
+	if _, ok := fills[t.text]; !ok && !constant {
 		return wrong(t.line, t.text, "this function cannot be imported")
 	}
 	var args []uint64
@@ -169,9 +169,13 @@ func (p *parser) call(out *frame, t token) error {
 	return err
 }
 
-// fills are functions that write bytes, besides those of constants.
-var fills = []string{"fill", "rnd", "drnd", "seqinc", "seqdec", "dinc", "ddec", "csumip",
-	"csumicmp", "csumtcp", "csumudp", "csumtcp6", "csumudp6"}
+// fills holds the functions that write bytes, besides those of constants, with the least and the
+// greatest number of their arguments.
+var fills = map[string][2]int{
+	"fill": {2, 2}, "rnd": {0, 1}, "drnd": {0, 1}, "seqinc": {3, 3}, "seqdec": {3, 3},
+	"dinc": {2, 3}, "ddec": {2, 3}, "csumip": {2, 2}, "csumicmp": {2, 2}, "csumtcp": {2, 2},
+	"csumudp": {2, 2}, "csumtcp6": {2, 2}, "csumudp6": {2, 2},
+}
 
 // fill returns the value of a function.
 func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
@@ -180,12 +184,6 @@ func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 			return args[i]
 		}
 		return otherwise
-	}
-	wants := func(least, most int) error {
-		if len(args) < least || len(args) > most {
-			return wrong(t.line, t.text, "%d arguments: it takes %d to %d", len(args), least, most)
-		}
-		return nil
 	}
 	times := func(n uint64, f func(i uint64) cell) error {
 		if n > maxFrame {
@@ -198,32 +196,17 @@ func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 		}
 		return nil
 	}
-	for i, a := range args {
-		if !strings.HasPrefix(t.text, "c") && a > 255 && !(t.text == "fill" && i == 1) && i < 2 &&
-			t.text != "rnd" && t.text != "drnd" {
-			return nil, wrong(t.line, t.text, "%d: a byte is 0 to 255", a)
-		}
+	if err := fits(t, args); err != nil {
+		return nil, err
 	}
 	switch t.text {
 	case "fill":
-		if err := wants(2, 2); err != nil {
-			return nil, err
-		}
 		err = times(args[1], func(uint64) cell { return cell{v: byte(args[0])} })
 	case "rnd":
-		if err := wants(0, 1); err != nil {
-			return nil, err
-		}
 		err = times(arg(0, 1), func(uint64) cell { return cell{v: byte(p.random.Uint32())} })
 	case "drnd":
-		if err := wants(0, 1); err != nil {
-			return nil, err
-		}
 		err = times(arg(0, 1), func(uint64) cell { return cell{kind: drawn} })
 	case "seqinc", "seqdec":
-		if err := wants(3, 3); err != nil {
-			return nil, err
-		}
 		err = times(args[2], func(i uint64) cell {
 			if t.text == "seqdec" {
 				return cell{v: byte(args[0] - i*args[1])}
@@ -231,9 +214,6 @@ func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 			return cell{v: byte(args[0] + i*args[1])}
 		})
 	case "dinc", "ddec":
-		if err := wants(2, 3); err != nil {
-			return nil, err
-		}
 		if args[0] > args[1] || arg(2, 1) == 0 || arg(2, 1) > 255 {
 			return nil, wrong(t.line, t.text, "from %d to %d by %d: the least comes first, and a "+
 				"step is 1 to 255", args[0], args[1], arg(2, 1))
@@ -243,15 +223,9 @@ func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 				step: byte(arg(2, 1)), down: t.text == "ddec"}
 		})
 	case "csumip", "csumicmp", "csumtcp", "csumudp", "csumtcp6", "csumudp6":
-		if err := wants(2, 2); err != nil {
-			return nil, err
-		}
 		err = times(2, func(uint64) cell { return cell{kind: summed, from: args[0], to: args[1]} })
 	default:
 		bytes := constants[t.text]
-		if err := wants(1, 1); err != nil {
-			return nil, err
-		}
 		if bytes < 8 && args[0]>>(8*bytes) != 0 {
 			return nil, wrong(t.line, t.text, "%d does not fit %d bytes", args[0], bytes)
 		}
@@ -260,6 +234,24 @@ func (p *parser) fill(t token, args []uint64) (out []cell, err error) {
 		})
 	}
 	return out, err
+}
+
+// fits checks the number of a function's arguments, and those that are bytes.
+func fits(t token, args []uint64) error {
+	for i, a := range args {
+		if !strings.HasPrefix(t.text, "c") && a > 255 && !(t.text == "fill" && i == 1) && i < 2 &&
+			t.text != "rnd" && t.text != "drnd" {
+			return wrong(t.line, t.text, "%d: a byte is 0 to 255", a)
+		}
+	}
+	n, ok := fills[t.text]
+	if !ok { // a constant
+		n = [2]int{1, 1}
+	}
+	if len(args) < n[0] || len(args) > n[1] {
+		return wrong(t.line, t.text, "%d arguments: it takes %d to %d", len(args), n[0], n[1])
+	}
+	return nil
 }
 
 // constants are functions that write a number in so many bytes.

@@ -435,29 +435,8 @@ func (r *resolver) condition(c *ast.Condition, format policy.Format) (out policy
 		return out, false
 	}
 	for _, e := range c.Value.Elems {
-		text := e.Text[0] == '"'
-		switch {
-		case isBool(e.Text) && format == policy.JSON && f.Type == eve.Text:
-			out.Words = append(out.Words, strings.Clone(e.Text))
-		case isBool(e.Text):
-			r.c.Errorf(e.Pos, "", "%s is a %s, and never true or false", f.Name, f.Type)
+		if !r.eventValue(e, f, format, &out) {
 			return out, false
-		case text && f.Type == eve.Number:
-			r.c.Errorf(e.Pos, "write the number without quotes.", "%s is a number", f.Name)
-			return out, false
-		case !text && f.Type != eve.Number:
-			r.c.Errorf(e.Pos, "write it in quotes: \""+diag.Clip(e.Text)+"\".", "%s is a %s",
-				f.Name, f.Type)
-			return out, false
-		case text:
-			out.Texts = append(out.Texts, strings.Clone(e.Text[1:len(e.Text)-1]))
-		default:
-			n, err := strconv.ParseInt(e.Text, 10, 64)
-			if err != nil {
-				r.c.Errorf(e.Pos, "", "%s is larger than any number of an event", diag.Clip(e.Text))
-				return out, false
-			}
-			out.Numbers = append(out.Numbers, n)
 		}
 	}
 	if (how != policy.Equals || c.AnyCase) && len(out.Texts) < len(c.Value.Elems) {
@@ -484,6 +463,37 @@ func (r *resolver) condition(c *ast.Condition, format policy.Format) (out policy
 		return out, false
 	}
 	return out, !r.overspent
+}
+
+// eventValue adds a value that a field is compared with to a condition. It returns false, and has
+// reported why, for one that the field cannot have.
+func (r *resolver) eventValue(e ast.Elem, f eve.Field, format policy.Format,
+	out *policy.Condition) bool {
+	text := e.Text[0] == '"'
+	switch {
+	case isBool(e.Text) && format == policy.JSON && f.Type == eve.Text:
+		out.Words = append(out.Words, strings.Clone(e.Text))
+	case isBool(e.Text):
+		r.c.Errorf(e.Pos, "", "%s is a %s, and never true or false", f.Name, f.Type)
+		return false
+	case text && f.Type == eve.Number:
+		r.c.Errorf(e.Pos, "write the number without quotes.", "%s is a number", f.Name)
+		return false
+	case !text && f.Type != eve.Number:
+		r.c.Errorf(e.Pos, "write it in quotes: \""+diag.Clip(e.Text)+"\".", "%s is a %s",
+			f.Name, f.Type)
+		return false
+	case text:
+		out.Texts = append(out.Texts, strings.Clone(e.Text[1:len(e.Text)-1]))
+	default:
+		n, err := strconv.ParseInt(e.Text, 10, 64)
+		if err != nil {
+			r.c.Errorf(e.Pos, "", "%s is larger than any number of an event", diag.Clip(e.Text))
+			return false
+		}
+		out.Numbers = append(out.Numbers, n)
+	}
+	return true
 }
 
 func isBool(word string) bool { return word == "true" || word == "false" }

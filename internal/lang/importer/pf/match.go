@@ -109,17 +109,7 @@ func (r *pfRule) hosts(dir string) {
 			continue
 		}
 		if a, err := parsePFAddr(word); err == nil && len(item) == 1 {
-			if r.took("-") {
-				hi, err := parsePFAddr(r.next().text)
-				if err != nil || hi.Lo.Less(a.Lo) || hi.Lo.BitLen() != a.Lo.BitLen() {
-					r.Unknown("asks for a range of addresses that cannot be read", "")
-					return
-				}
-				a.Hi = hi.Hi
-			}
-			if a.Lo.Is4In6() {
-				r.Unknown("has an IPv4-mapped IPv6 address, which no policy has",
-					"write it as IPv4")
+			if !r.rangeOf(&a) {
 				return
 			}
 			if no { // of the same family
@@ -142,14 +132,7 @@ func (r *pfRule) hosts(dir string) {
 		alts = append(alts, own...)
 	}
 	if len(alts)+len(plain) == 0 {
-		for _, why := range lost {
-			r.Unknown(why.What, why.Instead)
-		}
-		if nowhere && len(lost) == 0 {
-			r.Rule.Alts = nil
-			r.Remark(importer.Noticed, "asks for addresses of the loopback interface, which no "+
-				"packet on a wire has that the kernel takes", "")
-		}
+		r.noHosts(lost, nowhere)
 		return
 	}
 	for _, why := range lost { // each item is a rule of its own: this one is left out
@@ -164,6 +147,37 @@ func (r *pfRule) hosts(dir string) {
 			false))
 	}
 	r.Both(alts...)
+}
+
+// rangeOf reads the end of a range of addresses, if a begins one. It returns false, and the rule is
+// unknown, where no policy can have them.
+func (r *pfRule) rangeOf(a *match.AddressSpan) bool {
+	if r.took("-") {
+		hi, err := parsePFAddr(r.next().text)
+		if err != nil || hi.Lo.Less(a.Lo) || hi.Lo.BitLen() != a.Lo.BitLen() {
+			r.Unknown("asks for a range of addresses that cannot be read", "")
+			return false
+		}
+		a.Hi = hi.Hi
+	}
+	if a.Lo.Is4In6() {
+		r.Unknown("has an IPv4-mapped IPv6 address, which no policy has", "write it as IPv4")
+		return false
+	}
+	return true
+}
+
+// noHosts ends a rule of whose hosts a policy has none. lost says why of those for which it has no
+// words; nowhere is that others are no packet's.
+func (r *pfRule) noHosts(lost []importer.Reason, nowhere bool) {
+	for _, why := range lost {
+		r.Unknown(why.What, why.Instead)
+	}
+	if nowhere && len(lost) == 0 {
+		r.Rule.Alts = nil
+		r.Remark(importer.Noticed, "asks for addresses of the loopback interface, which no "+
+			"packet on a wire has that the kernel takes", "")
+	}
 }
 
 // lacks says what a rule does not know of the addresses in a table, or outside it.
