@@ -43,7 +43,7 @@ type Tally struct {
 	_        [TallyBytes - 8]byte
 }
 
-// Statistics are what the kernel has counted of the sockets of a reader (struct xdp_statistics of
+// Statistics holds the kernel's counts for the sockets of a reader (struct xdp_statistics of
 // include/uapi/linux/if_xdp.h), in packets.
 type Statistics struct {
 	Received uint64 `json:"received"` // that were read

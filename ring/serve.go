@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hello is what who serves says of a queue, in a message with its descriptors: the socket, its
-// memory, and what readers count in. The last message of a ring says End, or what went wrong.
+// hello describes a queue in a message with its descriptors: the socket, its memory, and the
+// counters of readers. The last message of a ring says End, or what went wrong.
 type hello struct {
 	Dev      string `json:"dev,omitempty"`
 	L3       bool   `json:"l3,omitempty"`

@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/diag"
 )
 
-// Owned is what a file says may be probed.
+// Owned lists the networks that its owner allows levee to probe, as read from a file.
 type Owned struct {
 	File     string
 	Prefixes []Prefix

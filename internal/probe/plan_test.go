@@ -117,7 +117,7 @@ func TestAnAnswerFindsItsProbe(t *testing.T) {
 	}
 }
 
-// repliesTo are what a host or a router answers to a packet.
+// repliesTo returns the replies of a host or a router to a packet, by their kind.
 func repliesTo(t *testing.T, ip []byte) map[string][]byte {
 	t.Helper()
 	var p packet.Packet

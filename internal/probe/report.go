@@ -27,7 +27,7 @@ type Report struct {
 	Classes       []Class        `json:"classes"`
 	Skipped       []Skipped      `json:"skipped"`
 	Disagreements []Disagreement `json:"disagreements"`
-	// Notes are what else is to be known of the figures.
+	// Notes are remarks on the figures.
 	Notes []string `json:"notes"`
 }
 

@@ -35,7 +35,7 @@ type Options struct {
 	Owned    *Owned
 	Services []Service // in order
 	Classes  bool      // a packet for each class of the policy, too
-	// Policy is what predicts, in the place of the policy in force; nil: that one.
+	// Policy predicts the answers in the place of the policy in force; nil: that one.
 	Policy *Expected
 	Rate   int           // packets a second
 	Tries  int           // 1 to 4

@@ -119,7 +119,8 @@ func (e *eye) failed(p *Prefix) error {
 		strings.Join(e.cmd.Args, " "))
 }
 
-// lastWords is what a witness that has ended said on its standard error, to follow a sentence.
+// lastWords returns the last output of a witness that has ended, from its standard error, to follow
+// a sentence; "" if there is none.
 func (e *eye) lastWords() string {
 	if said := strings.TrimSpace(e.said.String()); said != "" {
 		return ": " + said

@@ -362,7 +362,7 @@ func (f *field) scene(policy string, kinds func(world, server map[string]int) []
 	return broken, nil
 }
 
-// result is what came of one kind.
+// result holds the counts before and after the packets of one kind.
 type result struct {
 	hook          string
 	sent          int // that the server's end took

@@ -341,7 +341,8 @@ func (b *bound) end() int {
 	return budgets * int(b.most+1)
 }
 
-// counted is what a host has got over UDP at ports that limits guard, and what no rule lets pass.
+// counted holds the packets that a host has got over UDP at ports that limits guard, and those that
+// no rule lets pass.
 type counted struct {
 	Paid  int
 	Stray map[string]int // by the kernel's names of its counters

@@ -296,8 +296,8 @@ func (d *datagrams) talk(other []string) error {
 	return nil
 }
 
-// lost is what the kernel has got over UDP that a socket had no room for, and stray, by its name,
-// what it has got over UDP and TCP that belongs to no socket.
+// lost returns how many datagrams the kernel received for which a socket had no room, and stray, by
+// the kernel's names, how many datagrams and segments that belong to no socket.
 func lost() (full int, stray map[string]int, err error) {
 	values := map[string]int{}
 	for _, path := range []string{"/proc/self/net/snmp", "/proc/self/net/snmp6"} {

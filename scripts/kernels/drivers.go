@@ -58,7 +58,8 @@ var networks = []network{
 	{name: "macvlan of e1000e", of: "e1000e", stack: "macvlan", hook: tc},
 }
 
-// driverModules are what the guest loads, and what the network stack loads by itself.
+// driverModules lists the modules that the guest loads, and those that the network stack loads by
+// itself.
 var driverModules = []string{"virtio_pci", "virtio_net", "vmxnet3", "igb", "igbvf", "e1000e",
 	"8139cp", "tulip", "ne2k-pci", "pcnet32", "e100", "bonding", "bridge", "macvlan", "veth",
 	"8021q", "sch_ingress", "cls_bpf", "nf_tables", "af_packet", "tcp_diag", "udp_diag"}

@@ -295,7 +295,7 @@ func fetch(o options, dir string) ([]guest, error) {
 	return guests, nil
 }
 
-// unused is what Debian's programs come with and no check asks for.
+// unused lists the files of Debian's packages that no check needs.
 var unused = []string{"./usr/lib/*/perl*/*", "./usr/lib/*/gconv/*"}
 
 // prepare says what a machine boots, with the checks that are for its kernel and what was handed
@@ -497,7 +497,7 @@ func packages(all []check) map[string]bool {
 // testsLine has the package whose tests a line of a check runs.
 var testsLine = regexp.MustCompile(`(?m)\b(?:tests|sometests|handed [a-z]+) ([a-z/]+)`)
 
-// part is what lies in a directory of another, but for what has one of some paths.
+// part is a file or a directory below dir that goes into an archive, without some paths.
 type part struct {
 	dir, what string
 	without   []string

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// head is what docs/reference/kernels.md says above its tables.
+// head is the text of docs/reference/kernels.md above its tables.
 const head = `# Kernels
 
 Written by ` + "`sudo make kernels DATA=DIR`" + `, which boots Debian's kernels in qemu, without any

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// result is what a machine said. It is kept in a file, from which the page is made.
+// result holds the outcome of a machine's checks. It is kept in a file, from which the page is
+// made.
 type result struct {
 	Machine string            `json:"machine"`
 	Linux   string            `json:"linux"`

@@ -73,7 +73,7 @@ table ip between {
 // lossRule drops 5 % of what goes through, each way.
 const lossRule = "numgen random mod 100 < 5 drop"
 
-// services are what listens, and how the network answers for it.
+// services lists what listens, and how the network answers for it.
 var (
 	tcpPorts = []uint16{22, 23, 80, 443, 8081, 8443}
 	udpPorts = []uint16{53}

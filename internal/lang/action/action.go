@@ -28,8 +28,8 @@ type Info struct {
 	// Begins says that only packets that may begin a connection have the effect. A later fragment,
 	// which the rule meets too, begins none.
 	Begins bool
-	// Next is what becomes of the next connection like one that the rule passes, where it does not
-	// go the way of that one. It completes "it would be ...".
+	// Next tells the fate of the next connection like one that the rule passes, where the two
+	// differ. It completes "it would be ...".
 	Next   string
 	Reason string // what an explanation adds to the verdict: completes "by RULE, which ..."
 	// NoService says why a policy of a service cannot have the rule, "" if it can.
@@ -38,15 +38,15 @@ type Info struct {
 	Others    string // words of other packet filters for it
 }
 
-// Connection is what a rule about whole connections cannot ask, which packets of one have not all.
+// Connection lists the errors of a rule about whole connections that asks for a field which only
+// some packets of one have.
 type Connection struct {
 	Who     string // begins "WHO cannot look at ..."
 	Why     string // and what to write
 	Example string // of one that says TCP
 }
 
-// Traits are what may be done with a rule that has an effect, besides doing it where the rule
-// stands.
+// Traits are the liberties that a compiler may take with a rule that has an effect.
 type Traits uint8
 
 const (

@@ -147,8 +147,8 @@ type Step struct {
 	Label  *Word  // by "LABEL"
 }
 
-// TermKind is what a term of a match, or a word of a test packet, looks like. What those kinds are
-// about that are of several fields, their Field says.
+// TermKind is the form of a term in a match, or of a word of a test packet. Where several fields
+// share a form, Field says which one is asked.
 type TermKind uint8
 
 const (
@@ -193,7 +193,7 @@ type Term struct {
 	Not   bool
 }
 
-// Value is what follows the word of a term, or the elements of an inline set.
+// Value holds the words behind that of a term, or the elements of an inline set.
 type Value struct {
 	Elems []Elem
 	End   *Comments // before the closing brace, all in Lead; nil for most

@@ -1,7 +1,7 @@
 package ast
 
-// Limit is what stands behind the match of a rule that begins with limit: `rate RATE [burst N]
-// [by KEY, ...] [memory SIZE]`, or with rates by prefix in the place of the first two.
+// Limit holds the words behind the match of a rule that begins with limit: `rate RATE [burst N] [by
+// KEY, ...] [memory SIZE]`, or rates by prefix in the place of the first two.
 type Limit struct {
 	Rate   Word // of rates by prefix the place alone
 	Rates  *Rates

@@ -2,8 +2,8 @@ package diag
 
 import "fmt"
 
-// Problem is what is wrong with a piece of source, and what to write instead. The zero value is
-// "nothing".
+// Problem describes an error in a piece of source, with a hint on the right text. The zero value is
+// no error.
 type Problem struct{ Message, Hint string }
 
 // Found reports whether something is wrong.

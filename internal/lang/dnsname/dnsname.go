@@ -25,7 +25,7 @@ const (
 	MaxLabels = 127 // that such a name can have
 )
 
-// Pattern is what names are compared with: a name and all below it, or only what is below.
+// Pattern matches names: a name and all below it, or only those below.
 type Pattern struct {
 	Name  Name
 	Below bool // written "*.NAME", as zones write wildcards (RFC 4592)

@@ -9,8 +9,8 @@
 // Nothing here reads packets, or knows of policies, classes or instructions.
 package field
 
-// Field is what a rule can ask of a packet. The zero value is no field: all that the table says of
-// it is "unknown".
+// Field is a property of a packet for which a rule can ask. The zero value is no field: the table
+// has "unknown" for everything about it.
 type Field uint8
 
 // Info is one row of the table. A member that is left out is unknown, or "no".
@@ -44,7 +44,7 @@ type Info struct {
 	// NoService says why a policy of a service cannot ask for the field, "" if it can. NoSocket
 	// says it of one at sockets alone.
 	NoService, NoSocket string
-	// Untold is what is said where nobody tells it, as to who reads captures.
+	// Untold is the sentence for packets of a capture, of which nobody knows the field.
 	Untold string
 	// Address and Port are the fields that a pair consists of, besides the protocol. A service has
 	// no Address.
@@ -183,7 +183,7 @@ const (
 	ByMessage                // numbers, in ranges, of the DNS message in the packet
 )
 
-// Laws are what may be done with the questions that rules ask for a field.
+// Laws are the liberties that a compiler may take with the questions that rules ask for a field.
 type Laws struct {
 	// Cover: package ir may find that one question is answered whenever another of the field is. Of
 	// two rules, the later one may then be removed.

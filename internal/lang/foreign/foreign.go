@@ -6,8 +6,8 @@ package foreign
 
 import "levee/internal/lang/diag"
 
-// Remedy is what to say about a word that is not one of the language, and how to go on behind it,
-// so that what else is wrong in the line is reported as well.
+// Remedy holds the hint for a word that the language does not have, and how to parse what follows
+// it, so that other errors of the line are reported as well.
 type Remedy struct {
 	Hint string
 	Term string // go on as if this stood there

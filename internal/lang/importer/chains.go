@@ -374,7 +374,8 @@ func (fl *flattener) goesOn(i int, c match.Match) bool {
 	return false
 }
 
-// accept is what happens to packets that base chain i accepts by rule r (nil: by its policy).
+// accept hands on packets that base chain i accepts by rule r (nil: by its policy): to the later
+// base chains, and at last to the policy.
 func (fl *flattener) accept(i int, c match.Match, r *ChainRule, top bool) {
 	left := c // what no chain behind it has seen yet: the next one hands it on itself
 	for j := i + 1; j < len(fl.bases); j++ {

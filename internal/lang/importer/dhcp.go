@@ -4,9 +4,9 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// dhcpFate is what the rules so far do with the answers of a DHCP server in IPv4: UDP from port 67
-// to port 68. A DHCP client reads them from the device, before netfilter's INPUT, so that a ruleset
-// that drops all it does not know never dropped these; levee stands before both.
+// dhcpFate is the verdict of the rules so far on the answers of a DHCP server in IPv4: UDP from
+// port 67 to port 68. A DHCP client reads them from the device, before netfilter's INPUT, so that a
+// ruleset that drops all it does not know never dropped these; levee stands before both.
 type dhcpFate uint8
 
 const (

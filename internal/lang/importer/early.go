@@ -109,7 +109,7 @@ func (c *Chain) takeOut(rules *[]*ChainRule, r *ChainRule) bool {
 	return true
 }
 
-// earlyText is what is said of such a chain that is not imported.
+// earlyText is the remark on such a chain that is not imported.
 const earlyText = "what it drops never reaches the chains behind it, and is judged by those " +
 	"alone now"
 

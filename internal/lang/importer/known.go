@@ -15,7 +15,7 @@ import (
 var (
 	known   = match.Match{}.With(match.Known, match.Just(1)).Settle()
 	unknown = match.Match{}.With(match.Known, match.Just(0)).Settle()
-	// tcpBare is what conntrack picks a connection up by, in the middle of it.
+	// tcpBare matches the segments by which conntrack picks a connection up in its midst.
 	tcpBare = match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0x10})
 	// untracked are neighbours and multicast listeners of IPv6.
 	untracked = match.Types(130, 131, 132, 133, 134, 135, 136, 137, 143)

@@ -20,7 +20,7 @@ import (
 	"levee/internal/packet"
 )
 
-// filter is what a test means with a line: the five-tuple match of the format, without levee.
+// filter is the test's own reading of a line: the five-tuple match of the format, without levee.
 type filter struct {
 	from, to         netip.Prefix
 	srcLo, srcHi     uint16

@@ -9,7 +9,7 @@ import (
 	"levee/internal/packet"
 )
 
-// named is what a rule set names: packets that have it come near its rules.
+// named holds the values that a rule set names: packets that have them come near its rules.
 type named struct {
 	from4, from6 []netip.Addr
 	numbers      []uint16 // ports, and types of ICMP

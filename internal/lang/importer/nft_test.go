@@ -36,8 +36,8 @@ func payload(proto, field string) string {
 
 const dropped = `, {"drop": null}`
 
-// nftRules are what other versions of nft print, or hostile input; testdata/netfilter/matches.nft
-// has what ours prints.
+// nftRules lists rules as other versions of nft print them, and hostile input;
+// testdata/netfilter/matches.nft has the output of ours.
 var nftRules = []struct{ name, expr, want, remark string }{
 	{"flags as numbers", match("==", `{"&": [`+payload("tcp", "flags")+`, 18]}`, "2") + dropped,
 		"drop tcp flags syn/syn,ack", ""},

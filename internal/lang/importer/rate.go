@@ -143,7 +143,7 @@ func (r *ChainRule) joinBegun() {
 // StandsEarly says that conditions stand behind a limit.
 func (l *Rate) StandsEarly() { l.behind = true }
 
-// behindText is what is said of a limit that counts more packets than its rule is about.
+// behindText is the remark on a limit that counts more packets than those of its rule.
 const behindText = "the limit stands before other conditions of the rule, so that packets which " +
 	"these are not for use it up too; a limit of a policy is for the packets of its rule"
 

@@ -234,7 +234,8 @@ func endsOf(first, last string) (p netip.Prefix, ok bool) {
 // Mark is the byte order mark, which some programs write in front of a text.
 const Mark = "\ufeff"
 
-// NoText is what a file that begins so is, if it is no text in UTF-8, and what to do.
+// NoText returns an error that names the format of a file which begins so, and says what to do; nil
+// if it may be a text in UTF-8.
 func NoText(begin []byte) error {
 	const packed = ": a list is a text, which gzip alone may have packed where a feed reads it"
 	for _, of := range [...]struct{ magic, what string }{

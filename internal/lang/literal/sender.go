@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// unitTypes are what the names of units end in that have processes.
+// unitTypes lists the endings of names of units that have processes.
 var unitTypes = []string{".service", ".socket", ".scope", ".mount", ".swap"}
 
 // Sender reads the name of a sender, in quotes or bare.

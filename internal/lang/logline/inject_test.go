@@ -54,7 +54,7 @@ func (w *written) with(s slot, chosen string) string {
 	return w.text[:s.at] + chosen + w.text[s.at:]
 }
 
-// header is what stands before a message of a kind.
+// header returns the text that stands before a message of a kind.
 func header(k Kind) string {
 	switch {
 	case len(k.Programs) == 0:

@@ -114,8 +114,8 @@ func ofExim(message string) string {
 		message
 }
 
-// roundcubeIMAP is what Roundcube writes of an IMAP server that has refused a password. Where it
-// could not ask, something else stands behind the address.
+// roundcubeIMAP matches Roundcube's message about an IMAP server that has refused a password. Where
+// it could not ask, something else stands behind the address.
 const roundcubeIMAP = "IMAP Error: Login failed for <text> from <addr><|(X-<text>)>. " +
 	"<AUTHENTICATE <word>|LOGIN>"
 

@@ -42,7 +42,7 @@ type server struct {
 	stopping  bool
 }
 
-// capabilities are what the server can do. Texts are sent whole.
+// capabilities is the server's answer to initialize. Texts are sent whole.
 var capabilities = json.RawMessage(`{"capabilities": {
 	"textDocumentSync": {"openClose": true, "change": 1},
 	"hoverProvider": true, "definitionProvider": true, "documentFormattingProvider": true,

@@ -108,7 +108,8 @@ func (e *LargeError) Error() string {
 // for.
 var ErrSpent = errors.New("what is searched for takes too long together")
 
-// Work is what automata take together, as those of one policy. The zero value has taken nothing.
+// Work counts the steps that automata take together, as those of one policy. The zero value has
+// taken none.
 type Work struct{ steps int }
 
 // Compile is the function of that name, as a part of the work.

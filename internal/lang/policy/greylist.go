@@ -9,8 +9,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Greylist is what a rule that begins with greylist does: a packet is dropped unless its client has
-// sent another one before. docs/reference/proofs.md "Greylists" says how.
+// Greylist holds the numbers of a rule that begins with greylist: it drops a packet unless its
+// client has sent another one before. docs/reference/proofs.md "Greylists" says how.
 type Greylist struct {
 	After, Within time.Duration // since that one, at least and at most
 	Above         uint64        // packets of a second of which none is dropped

@@ -13,9 +13,9 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Limit is what a rule that begins with limit lets through: of each budget so much, the rest is
-// dropped. A budget is a token bucket, kept as the generic cell rate algorithm does (ITU-T I.371,
-// Annex A): by the time at which it is full again. What is left of that time is its debt.
+// Limit holds the budgets of a rule that begins with limit, which drops what no budget pays. A
+// budget is a token bucket, kept as the generic cell rate algorithm does (ITU-T I.371, Annex A): by
+// the time at which it is full again. What is left of that time is its debt.
 //
 // Times are in units of 1 << Shift nanoseconds, which are so that the greatest debt has at most
 // debtBits bits. Charges and depths are what docs/reference/limits.md "Limits" says, to the unit:

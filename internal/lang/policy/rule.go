@@ -51,8 +51,8 @@ func (r *Rule) Asks(s *Set) bool {
 	})
 }
 
-// Cookie is what a rule that begins with cookie does: SYNs, or queries over UDP, are answered in
-// the host's place where more than so many come in a second. docs/reference/proofs.md "Cookies"
+// Cookie holds the numbers of a rule that begins with cookie: it answers SYNs, or queries over UDP,
+// in the host's place where more than so many come in a second. docs/reference/proofs.md "Cookies"
 // says how.
 type Cookie struct {
 	Answers action.Answered

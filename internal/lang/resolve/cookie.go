@@ -43,8 +43,9 @@ func (r *resolver) above(s *ast.Rule) uint64 {
 	return l.Rate.Amount
 }
 
-// connectionFields are what the SYN of a client has in common with all that it sends on, the RST
-// too by which it proves to a cookie that it is there. A rule about anything else would see a part.
+// connectionFields lists the fields that a client's SYN shares with all that it sends on, also with
+// the RST by which it proves to a cookie that it is there. A rule about another field would see a
+// part.
 var connectionFields = map[field.Field]bool{
 	field.SrcAddr: true, field.DstAddr: true, field.SrcPort: true, field.DstPort: true,
 	field.SrcService: true, field.DstService: true, field.SrcEndpoint: true,

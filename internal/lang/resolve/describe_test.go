@@ -19,7 +19,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// shortNames are what goldens call some fields; the others have the names of the table.
+// shortNames lists the names of fields in goldens, where these are not those of the table.
 var shortNames = map[field.Field]string{
 	field.Proto: "protocol", field.InnerVLAN: "inner VLAN", field.VLAN: "VLAN", field.Tags: "tags",
 	field.SrcMAC:   "source MAC",

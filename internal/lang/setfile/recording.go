@@ -12,7 +12,7 @@ import (
 	"slices"
 )
 
-// File is what a set file held when the policy was read.
+// File is a set file as it was when the policy was read.
 type File struct {
 	Path   string `json:"path"`   // as it is written in the policy
 	Packed []byte `json:"packed"` // the text, by gzip

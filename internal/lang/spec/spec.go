@@ -98,7 +98,7 @@ func Hex(c *diag.Collector, w ast.Word, hint string) []byte {
 	return frame
 }
 
-// specField is what a word of a packet sets, to find duplicates.
+// specField identifies the field that a word of a packet sets, to find duplicates.
 type specField struct {
 	kind specKind
 	name string // of a specNamed

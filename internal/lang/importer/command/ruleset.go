@@ -42,7 +42,7 @@ reasons and what to do instead. States of connections become the term establishe
 limits where that means the same. Other limits are left out: such rules pass more than the source
 does. --strict refuses to print a policy that does.`
 
-// rulesetFlags are what the imports of netfilter have, and that of pf but for chains.
+// rulesetFlags holds the flags that the imports of netfilter share; that of pf has no chains.
 type rulesetFlags struct {
 	importer.Rulesets
 	json bool

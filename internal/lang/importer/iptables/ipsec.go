@@ -2,7 +2,7 @@ package iptables
 
 import "levee/internal/lang/importer"
 
-// ipsec is what -m policy says.
+// ipsec holds the options of -m policy.
 type ipsec struct {
 	used, odd bool
 	dir, pol  string

@@ -36,7 +36,7 @@ type ipElem struct {
 	more    *ipMore
 }
 
-// ipMore is what elements of several dimensions have besides their first address.
+// ipMore holds the dimensions of an element behind its first address.
 type ipMore struct {
 	proto, port match.Spans // proto nil: no port
 	second      *match.AddressSpan
@@ -214,8 +214,8 @@ type ipSets struct {
 // policyName makes a name that the language takes, different from all others.
 func (t *ipSets) policyName(name string) string { return match.UniqueName(name, t.out.Taken) }
 
-// match is what `--match-set NAME DIRS` holds for. why, when not nil, says what cannot be said in a
-// policy.
+// match returns the packets for which `--match-set NAME DIRS` holds. why, when not nil, names the
+// part that no policy can express.
 func (t *ipSets) match(name string, dirs []string) (alts []match.Match, about []importer.Filled,
 	why *importer.Reason) {
 	s := t.byName[name]

@@ -44,7 +44,7 @@ const (
 	udpHeader = 8
 )
 
-// u32Found is what tests of u32 ask for.
+// u32Found holds the conditions that tests of u32 amount to.
 type u32Found struct {
 	match.Match
 	never bool // no packet has such values

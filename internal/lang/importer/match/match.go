@@ -116,7 +116,7 @@ type Set struct {
 	Dynamic   bool
 }
 
-// Address is what is asked of an address: to be in In (nil: anywhere) and in none of Not.
+// Address is a condition on an address: it lies in In (nil: anywhere) and in none of Not.
 type Address struct {
 	In  *Set
 	Not []*Set
@@ -377,11 +377,11 @@ func (m Match) settleAddr(a *Address) Match {
 	return m
 }
 
-// Loopback is what has no business on a wire, of IPv4 and of IPv6.
+// Loopback holds the loopback addresses of IPv4 and IPv6, which no packet on a wire may have.
 var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
 	PrefixSpan(netip.MustParsePrefix("::1/128"))}
 
-// Self is what the kernel delivers to the machine itself.
+// Self is the set of addresses that the kernel delivers to the machine itself.
 var Self = &Set{Name: "self", Dynamic: true}
 
 // groups are destinations that are no machine's own: what is to all has a rule besides, where a
