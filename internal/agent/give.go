@@ -11,7 +11,8 @@ import (
 	"levee/internal/dataplane/sets"
 )
 
-// claim is what an origin that knows all its entries wants of some of them.
+// claim lists the entries that an origin wants in a set, with their ends. The origin knows all its
+// entries.
 type claim struct {
 	set, origin string
 	until       []ending // of each entry once, in their order

@@ -112,7 +112,7 @@ const (
 	jitter     = 0.1 // so that not all machines of somebody ask at once
 )
 
-// userAgent is what servers of lists are told, before the version.
+// userAgent begins the User-Agent header of requests for lists; the version follows it.
 const userAgent = "levee/"
 
 // wait returns how long until a list is read again, after so many failures.
@@ -147,8 +147,8 @@ func (a *Agent) readFeed(ctx context.Context, l *lister) {
 	}
 }
 
-// noted is what the ledger keeps of a feed that was taken: by what the next reading knows that it
-// has not changed, and how many entries it has.
+// noted is the ledger's note on a feed: the tags by which the next reading knows that the feed has
+// not changed, and its number of entries.
 type noted struct {
 	feed.State
 	Entries int `json:"entries"`

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ArgNames are what help calls the values of flags, by the flag. A number is called so without
+// ArgNames holds the names of flags' values in help, by the flag. A number is called so without
 // being listed, and a flag whose usage has a word in `backquotes` by that word.
 var ArgNames = map[string]string{
 	"act": "time", "action": "action", "after": "time", "against": "published",

@@ -27,7 +27,7 @@ const (
 	ExitRefused = 3 // permission, missing kernel feature, a program that is not installed
 )
 
-// errBrokenPipe is what a write returns once the reader of a pipe has gone.
+// errBrokenPipe is the error of a write to a pipe whose reader has gone.
 const errBrokenPipe = syscall.EPIPE
 
 // ExitError is an error that knows its exit status. A nil err prints nothing: the command has

@@ -7,8 +7,8 @@ import (
 	"levee/internal/filter/flow"
 )
 
-// BenchmarkConnectionRooms is what a packet costs above an empty program where its connection is
-// one of 100,000, and where it is none of them, by how many there is room for.
+// BenchmarkConnectionRooms measures the time of a packet above an empty program where its
+// connection is one of 100,000, and where it is none of them, by the room for connections.
 func BenchmarkConnectionRooms(b *testing.B) {
 	needRoot(b)
 	const many = 100_000

@@ -202,9 +202,9 @@ default drop
 	}
 }
 
-// BenchmarkNumber is what a query of A2S that levee answers costs above an empty program: by the
-// cookie alone and by the whole profile, from one source, and from so many in turn; and what a
-// first request to join costs that has to come again.
+// BenchmarkNumber measures the time of an A2S query that levee answers above an empty program: by
+// the cookie alone and by the whole profile, from one source, and from so many in turn; and the
+// time of a first request to join that has to come again.
 func BenchmarkNumber(b *testing.B) {
 	const profile = "use source-engine asked 1/s first 1/s\ndefault drop\n"
 	for _, c := range []struct {

@@ -65,7 +65,7 @@ func TestATraceRunsAProgramThatAnswers(t *testing.T) {
 	}
 }
 
-// BenchmarkAnswer is what a SYN that a cookie answers costs above an empty program: from one
+// BenchmarkAnswer measures the time of a SYN that a cookie answers above an empty program: from one
 // source, and from so many in turn.
 func BenchmarkAnswer(b *testing.B) {
 	r := benchRunner(b, "cookie tcp\ndefault pass\n")

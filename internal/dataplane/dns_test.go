@@ -69,7 +69,7 @@ func queries(t testing.TB, family packet.Family, sources int, name string) (fram
 	return frames
 }
 
-// BenchmarkAskAgain is what a query that a cookie answers costs above an empty program.
+// BenchmarkAskAgain measures the time of a query that a cookie answers above an empty program.
 func BenchmarkAskAgain(b *testing.B) {
 	r := benchRunner(b, "cookie dns udp port 53\npass established\ndefault pass\n")
 	for _, family := range []packet.Family{packet.IPv4, packet.IPv6} {

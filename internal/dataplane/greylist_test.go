@@ -234,9 +234,9 @@ func TestAClientIsKnownBesideAFlood(t *testing.T) {
 	}
 }
 
-// BenchmarkGreylist is what a packet costs above an empty program by a policy with a greylist, by
-// one with a limit, and by one with neither: of one client, and of a million in turn, which are
-// known in a memory of 16 MB and have each lost their place again in one of 4 MB.
+// BenchmarkGreylist measures the time of a packet above an empty program by a policy with a
+// greylist, by one with a limit, and by one with neither: of one client, and of a million in turn,
+// which are known in a memory of 16 MB and have each lost their place again in one of 4 MB.
 func BenchmarkGreylist(b *testing.B) {
 	for _, c := range []struct {
 		from, to string

@@ -204,8 +204,9 @@ func TestProvenClientsGoOnOverAReplaceAndBesideAShadow(t *testing.T) {
 	asked("in force , 0 packets; beside")
 }
 
-// BenchmarkProven is what a packet costs above an empty program whose source is looked for among
-// those that are proven: one that is, many in turn, and none; and a policy that does not ask.
+// BenchmarkProven measures the time of a packet above an empty program whose source is looked for
+// among the proven ones: one that is proven, many in turn, and none; and by a policy that does not
+// ask.
 func BenchmarkProven(b *testing.B) {
 	const many = 100_000
 	asks := benchRunner(b, "cookie tcp port 443\npass udp proven\ndefault drop\n")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// room is what the route of the tests changes.
+// room holds the entries that the route of the tests changes.
 type room struct{ entries []string }
 
 type addInput struct {

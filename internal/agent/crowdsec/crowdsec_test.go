@@ -41,7 +41,7 @@ func recorded(t *testing.T, name string) *Stream {
 	return s
 }
 
-// left is what holds, in whole minutes.
+// left returns the bans that hold, with their remaining time in whole minutes.
 func left(b *Bans, now time.Time) map[string]int {
 	out := map[string]int{}
 	for p, until := range b.all() {

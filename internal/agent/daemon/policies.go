@@ -21,7 +21,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// policies are what an agent follows and whom it keeps.
+// policies holds the files that an agent follows, and the policies that it took from them.
 type policies struct {
 	files    []string
 	readFile func(string) (*policy.Policy, error)

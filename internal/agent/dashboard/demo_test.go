@@ -81,7 +81,7 @@ func (d *demo) rule(label, verdict string) history.Series {
 	return s
 }
 
-// second is what the machine counts in one second.
+// second returns the machine's counts in the second that begins at a moment.
 func (d *demo) second(at time.Time, rng *rand.Rand) history.Second {
 	out := history.Second{Unix: at.Unix()}
 	hour := float64(at.Hour()) + float64(at.Minute())/60

@@ -13,7 +13,8 @@ import (
 // Recording says what is kept each second.
 type Recording struct {
 	History *history.Store
-	// Estimates are what samples of the last second say, by protocol and source; nil: none.
+	// Estimates returns the last second's amounts by protocol and source, as samples tell them;
+	// nil: none.
 	Estimates func() []history.Amount
 	// Passed hears each second how many packets the policy on an interface has passed.
 	Passed func(dev string, packets uint64)

@@ -24,7 +24,7 @@ const (
 	keptMode         = 0o600
 )
 
-// Baselines are what detectors have learned, in a file. It may be used by several goroutines.
+// Baselines keeps the usual rates of detectors in a file. It may be used by several goroutines.
 type Baselines struct {
 	// Damaged says why the file that was there could not be read; it is put aside, to Aside.
 	Damaged error

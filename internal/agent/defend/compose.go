@@ -104,7 +104,8 @@ func harm(base, p *policy.Policy, label string, s *signature.Sample) float64 {
 	return float64(n) / float64(s.Len())
 }
 
-// samples are what the sample of good traffic says of drops, by label and source.
+// samples returns, by label of a rule that drops, how many packets of each source the sample of
+// good traffic has, and how many of them the rule would drop.
 func (j *job) samples(rules []incident.Rule) map[string]sampled {
 	out := map[string]sampled{}
 	live := slices.Clone(j.Live)

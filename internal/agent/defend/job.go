@@ -391,11 +391,11 @@ func (j *job) asks() bool {
 // tried says whether an answer was in force, and has not stopped it.
 func (j *job) tried(answer string) bool { return slices.Contains(j.Tried, answer) }
 
-// complete is what is done, with rules that drop a share of the sample, and why other answers are
-// not given. Of SYNs a cookie leaves clients what drops leave of the flood; drops that leave much
-// of it only cost good packets then. Of UDP whose senders can prove themselves, forged or not told
-// apart, a proof is asked for before anything is dropped. Limits are tried where drops leave too
-// much. Each answer is given once.
+// complete returns the answers to a flood, given rules that drop a share of the sample, and why
+// other answers are not given. Of SYNs a cookie leaves clients what drops leave of the flood; drops
+// that leave much of it only cost good packets then. Of UDP whose senders can prove themselves,
+// forged or not told apart, a proof is asked for before anything is dropped. Limits are tried where
+// drops leave too much. Each answer is given once.
 func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ []incident.Rule,
 	why []string) {
 	if j.proof() != byNothing && (forged || dropped < nearlyAll*j.beyond) {

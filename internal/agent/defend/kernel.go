@@ -15,8 +15,8 @@ import (
 	"levee/internal/packet"
 )
 
-// kernel is what a watcher asks of the kernel about the interface that it watches. Tests have one
-// that needs no rights and no clock.
+// kernel is a watcher's access to the interface that it watches. Tests have one that needs no
+// rights and no clock.
 type kernel interface {
 	sample(ctx context.Context, dev string) (sampler, error)
 	put(ctx context.Context, o dataplane.LiveOptions, c dataplane.CompileFunc) error
@@ -27,7 +27,7 @@ type kernel interface {
 	ready(ctx context.Context, dev string) error
 	// sent is how many packets the interface has sent, by its own counter; false: nobody says.
 	sent(dev string) (packets uint64, ok bool)
-	// refused is what this network namespace has refused.
+	// refused returns the kernel's counts of refused packets in this network namespace.
 	refused() refusals
 	// elsewhere is the traffic of all other interfaces of this network namespace; false: nobody
 	// says.

@@ -74,7 +74,7 @@ func some(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// labClients is what clients of the lab send: some 800 packets a second.
+// labClients returns the streams of the lab's clients: some 800 packets a second.
 func labClients() []*stream {
 	// A connection has a client and a port. What comes is of one of the last ones.
 	conn, ports := 0, map[int]int{}
@@ -315,7 +315,7 @@ func (l *lab) draw(all []tap.Sampled, most float64) (out []tap.Sampled) {
 	return out
 }
 
-// attack is what came of a flood in the lab.
+// attack is the outcome of a flood in the lab.
 type attack struct {
 	drop    float64 // seconds until half of it was dropped, 0 for never
 	dropped float64 // share from two seconds on
@@ -323,7 +323,8 @@ type attack struct {
 	all     []incident.Incident
 }
 
-// attacked is what comes of a flood of some seconds, beside clients and others that come before it.
+// attacked returns the outcome of a flood that lasts some seconds, beside clients and others that
+// come before it.
 func attacked(t *testing.T, before, lasts time.Duration, flood *stream,
 	others ...*stream) (out attack) {
 	t.Helper()

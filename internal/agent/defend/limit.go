@@ -62,7 +62,8 @@ func (j *job) cookie(n int) (incident.Rule, bool) {
 		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
 }
 
-// target is what a rule asks for of where the flood goes: its host, and its ports if they are few.
+// target returns the terms of a rule for the flood's destination: its host, and its ports if they
+// are few.
 func (j *job) target() (text string) {
 	if to := hostText(j.Alarm.To); to != "" {
 		text += " to " + to

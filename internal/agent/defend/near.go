@@ -12,8 +12,8 @@ import (
 	"levee/internal/quantity"
 )
 
-// near is what is known of a flood of frames that neighbours send. A rule against ARP would cut
-// this machine off, and one against another protocol may do so: nothing is done about any.
+// near describes a flood of frames that neighbours send. A rule against ARP would cut this machine
+// off, and one against another protocol may do so: nothing is done about any.
 func (j *job) near() *episode.Found {
 	kinds, from := map[string]int{}, map[uint64]int{}
 	each(j.flood, func(p *packet.Packet, _ []byte) {

@@ -34,14 +34,14 @@ type regular struct {
 	late    late // what came of it since the traffic is unlike the time before
 }
 
-// late is what comes of one of a crowd: packets a second, on average, of the seconds in which it
-// came.
+// late is the usual rate of one source of a crowd: packets a second, on average over the seconds in
+// which it came.
 type late struct {
 	usual float64
 	times int
 }
 
-// sum is what came of a source of late, and what would usually have.
+// sum holds the packets of a source of late: those that came, and those that usually would have.
 type sum struct {
 	passed  float64
 	usual   float64
@@ -55,8 +55,8 @@ type sampled map[netip.Addr]struct{ packets, dropped int }
 // told is how many packets of a source say what it sends.
 const told = 20
 
-// windows are what is left of a second in the next. The short one tells what costs much at once,
-// the long one what costs little, which few samples show.
+// windows are the shares of a count that are left after a second. The short one tells what costs
+// much at once, the long one what costs little, which few samples show.
 var windows = [...]float64{0.5, 0.95}
 
 // lost are packets that a rule has dropped, by samples that stand for several: with the squares of
@@ -200,7 +200,7 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 	return out
 }
 
-// total is what a rule costs some sources.
+// total holds the packets that a rule takes from some sources.
 type total struct {
 	lost
 	usual, passed float64
@@ -212,9 +212,9 @@ func (t *total) missing() float64 {
 	return min(t.packets-doubt*math.Sqrt(t.squares), t.usual-t.passed-doubt*math.Sqrt(t.usual))
 }
 
-// cost is what a rule costs all sources: those of which a sample says what they send, and others.
-// It takes no more of the former than it would of their sample. Who came before a flood and stops
-// then to be part of it would be missed else, whatever the rule is.
+// cost holds the packets that a rule takes from all sources: those whose usual packets are in a
+// sample, and others. It takes no more of the former than it would of their sample. Who came before
+// a flood and stops then to be part of it would be missed else, whatever the rule is.
 type cost struct{ known, others total }
 
 func (c *cost) missing() float64 {

@@ -158,8 +158,8 @@ func (j *judged) together(alarms []Alarm, kinds Kinds) {
 	}
 }
 
-// had is what a place has besides a flood: what is usual, or what came before the alarm where the
-// machine has answered it, as a crowd of clients.
+// had returns the rates of a place besides a flood: the usual ones, or those before the alarm where
+// the machine has answered these, as a crowd of clients.
 func (d *Detector) had(n *node, usual rates) rates {
 	if d.ways.told && !d.fixed() {
 		for k, v := range n.prof.lastly() {

@@ -27,7 +27,7 @@ type Learned struct {
 	Hour []rates   `json:"hour"` // minutes of this hour
 	Last []rates   `json:"last"` // of the hour before
 	At   time.Time `json:"at"`   // the minute
-	// Bound is what may be usual; none before the opening is over.
+	// Bound holds the highest rates that may be usual; none before the opening is over.
 	Bound rates `json:"bound"`
 }
 

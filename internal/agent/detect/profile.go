@@ -34,8 +34,8 @@ type profile struct {
 	median  *rates    // of both, if somebody has asked since they changed
 	at      time.Time // the minute
 
-	// bound is what may be usual where nothing is known of the hour: lately it was so much, and
-	// has grown slowly. What rises faster does not make itself usual.
+	// bound holds the highest rates that may be usual where nothing is known of the hour: the rates
+	// of late, which have grown slowly. What rises faster does not make itself usual.
 	bound rates
 	first time.Time // second that was learned
 	grown time.Time

@@ -29,7 +29,8 @@ type stream struct {
 	flows int
 }
 
-// remember is what the seconds do that are not looked at: flows that go on have been seen of late.
+// remember has the detector see the flows of seconds that no test looks at: flows that go on have
+// been seen of late.
 func (s *season) remember(streams []stream) {
 	s.d.Tick(s.now)
 	ago := s.now.Add(-time.Minute)

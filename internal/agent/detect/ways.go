@@ -6,9 +6,9 @@ import (
 	"levee/internal/agent/kind"
 )
 
-// ways is what the machine sends, as its interface counts: traffic of one way is harmless less
-// often than what is answered. What it sends to others counts, too, so that answers are shown by
-// more of both only.
+// ways compares arriving traffic with the packets that the machine sends, as its interface counts
+// them: traffic of one way is harmless less often than traffic that is answered. The count includes
+// packets to others, so that only more of both shows that something was answered.
 type ways struct {
 	told  bool     // somebody says how much it sends
 	sent  float64  // packets in the last second

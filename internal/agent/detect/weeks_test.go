@@ -58,7 +58,8 @@ type part struct {
 	make  func() packet.Packet
 }
 
-// web is what so many clients send: of ten packets one begins a connection and two are QUIC.
+// web returns the packets of so many clients of a web server: of ten packets one begins a
+// connection and two are QUIC.
 func (w *world) web(rate float64, clients int) []part {
 	port := func() uint16 { return uint16(1024 + w.r.IntN(60000)) }
 	return []part{

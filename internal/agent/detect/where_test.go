@@ -42,7 +42,7 @@ func TestAPlaceIsItsPrefix(t *testing.T) {
 	}
 }
 
-// BenchmarkSamples is what the detector does with a sample, of a service's clients and of a flood
+// BenchmarkSamples measures the detector's time for a sample, of a service's clients and of a flood
 // of forged sources beside them, with a tick for each 400.
 func BenchmarkSamples(b *testing.B) {
 	w := newWorld(Options{})

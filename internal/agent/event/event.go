@@ -184,8 +184,8 @@ func lastLabels(n dnsname.Name, labels int) dnsname.Name {
 	return last
 }
 
-// Trouble is what keeps conditions from being judged as they should: a list that could not be read.
-// What it held last holds meanwhile.
+// Trouble returns why conditions are not judged as they should: a list could not be read. Its last
+// contents hold meanwhile.
 func (m *Matcher) Trouble() error { return m.judge.Trouble() }
 
 // Uncounted returns how many events found no place in the memory of the counter.

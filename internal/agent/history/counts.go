@@ -35,7 +35,7 @@ type Counts struct {
 	chosen int64
 }
 
-// Second is what was counted in one second, which is named by its Unix time.
+// Second holds the counts of one second, which is named by its Unix time.
 type Second struct {
 	Unix    int64
 	Amounts []Amount

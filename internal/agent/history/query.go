@@ -27,7 +27,7 @@ const (
 	usual      = 1000      // points
 )
 
-// Answer is what a store holds of a query. Point i begins at From + i*Step.
+// Answer holds the rates that a query asks a store for. Point i begins at From + i*Step.
 type Answer struct {
 	From   int64
 	Step   int64

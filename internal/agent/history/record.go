@@ -66,7 +66,7 @@ func encodePresent(numbers []uint32) []byte {
 	return out
 }
 
-// value is what a series counted in a point: its sums, and the most in one second.
+// value holds the counts of a series in a point: its sums, and the most in one second.
 type value struct {
 	number                 uint32
 	packets, bytes         uint64

@@ -97,7 +97,7 @@ func (t *tier) open() (damaged []string, err error) {
 	return damaged, t.file.Truncate(last.bytes)
 }
 
-// writer is what the writer of a segment knows after some of its records.
+// writer holds the state of a segment's writer after some of its records.
 type writer struct {
 	numbers map[Key]uint32
 	shown   []Series

@@ -77,7 +77,7 @@ type Row struct {
 	// Has says whether a packet is of this kind and of none further down in the table. Other has
 	// what no kind has.
 	Has func(*packet.Packet) bool
-	// Repeat is what a packet of a flow that was seen before counts in Counter.
+	// Repeat is the weight in Counter of a packet whose flow was seen before, 0 to 1.
 	Repeat float64
 	// Counter counts it, and All does so where packets of flows that go on count less in Counter;
 	// otherwise both are the same.

@@ -28,7 +28,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Entry is what is leased: a prefix, or, in a set of names, a name of the DNS as the set lists it.
+// Entry is the subject of a lease: a prefix, or, in a set of names, a name of the DNS as the set
+// lists it.
 type Entry struct {
 	Prefix netip.Prefix
 	Name   string

@@ -59,7 +59,7 @@ func (w *work) inserted(rules []chosen, tail bool) (*policy.Policy, []int) {
 	return &q, at
 }
 
-// passFragments is what says that a policy means to pass fragments by its default.
+// passFragments is the rule by which a policy means to pass fragments by its default.
 const passFragments = "pass fragments"
 
 // accept puts a rule where it should stand, if the samples as a whole and `levee check` have

@@ -34,7 +34,7 @@ const (
 // Limit is how many bytes of a flow are read.
 const Limit = 16 << 10
 
-// Answer is what a parser knows after a piece.
+// Answer is a parser's verdict after a piece.
 type Answer uint8
 
 const (

@@ -18,7 +18,7 @@ var (
 	begun  = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// kindTest is what a client of a kind says, and a part of the record.
+// kindTest holds the first bytes of a client of a kind, and a part of the record.
 type kindTest struct {
 	kind *Kind
 	says []byte

@@ -52,7 +52,7 @@ func Leaves(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// notForPeople is what Go says and users should not see.
+// notForPeople matches words of Go's errors that users should not see.
 var notForPeople = regexp.MustCompile(
 	`strconv|\["|\[[0-9]|context canceled|unexpected EOF|invalid argument|%!`)
 

@@ -153,7 +153,7 @@ func bits(codes []int) (out uint32) {
 	return out
 }
 
-// Event is what the programs say of a packet; its bytes follow EventBytes.
+// Event is the programs' account of a packet; its bytes follow EventBytes.
 type Event struct {
 	Time    time.Duration // of CLOCK_MONOTONIC
 	ID      uint64        // a CPU, and CountBits that count its packets, also those lost
@@ -200,5 +200,5 @@ func Sum(l Losses, values []Counts) Losses {
 	return l
 }
 
-// Counts is what a CPU says.
+// Counts holds the counters of one CPU.
 type Counts = hookCaptureCpu

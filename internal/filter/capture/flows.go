@@ -66,7 +66,7 @@ func FlowSpec(j Judge, passes []int, ether bool, most FlowBounds, hz uint64) (*e
 // flowBytes is the size of an event in front of the packet.
 const flowBytes = int(unsafe.Sizeof(readerFlowsEvent{}))
 
-// FlowEvent is what is known of the flow of a packet.
+// FlowEvent describes a packet's place in its flow.
 type FlowEvent struct {
 	Time   time.Duration // of CLOCK_MONOTONIC
 	Bytes  int           // of the whole frame
@@ -103,7 +103,7 @@ func FlowKey(src, dst netip.AddrPort, proto uint8) any {
 	return &k
 }
 
-// FlowState is what that map has of a flow.
+// FlowState is the state of a flow in that map.
 type FlowState readerFlowsFlow
 
 // DoneFlow says that nothing more of a flow is wanted.

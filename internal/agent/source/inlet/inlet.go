@@ -39,7 +39,7 @@ type Row struct {
 	Alone bool
 	// Server is the host of another machine that is asked; nil: none is.
 	Server func(*Place) string
-	// Advise is what to do where nothing can be read; "": nobody knows.
+	// Advise returns the way out where nothing can be read; "": nobody knows one.
 	Advise func(*Place, error) string
 	// Open begins to read.
 	Open func(*Place, Opening) (Inlet, error)
@@ -115,7 +115,7 @@ type Inlet interface {
 	Position() []byte
 	// Kept says that what was handed on is on the disk, with the position.
 	Kept()
-	// State is what there is to tell. Notes are told once.
+	// State returns the counts of the inlet, and its notes. Notes are told once.
 	State() State
 	Close()
 }

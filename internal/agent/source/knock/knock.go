@@ -145,7 +145,8 @@ func (g *gate) take(b []byte, from netip.AddrPort) {
 	}
 }
 
-// Position is what the gate leaves to the next one: what it has taken is not to be had again.
+// Position returns the datagrams that the gate has taken, for the next one, which does not take
+// them again.
 func (g *gate) Position() []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()

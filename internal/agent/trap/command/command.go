@@ -48,8 +48,8 @@ type sshFlags struct {
 	timeout              time.Duration
 }
 
-// memory is what objects and stacks of a trap may take: what a process of 256 MiB leaves for
-// the program itself, and for what the collector of garbage has not given back.
+// memory bounds the objects and stacks of a trap, in bytes: a process of 256 MiB less the program
+// itself, and less what the collector of garbage has not given back.
 const memory = 144 << 20
 
 // Where a trap is by itself.
