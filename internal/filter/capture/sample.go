@@ -65,7 +65,7 @@ func ParseSample(raw []byte, snap int) (e Event, weight uint64, packet []byte, e
 	return e, weight, packet[:min(len(packet), e.Bytes, snap)], err
 }
 
-// Sampled is what the samples of all CPUs are together.
+// Sampled holds the counts of samples, of all CPUs together.
 type Sampled struct {
 	Told uint64 // samples that the kernel took
 	Full uint64 // had no place in the ring; others stand for them

@@ -82,7 +82,7 @@ func WatchSpec(w Watch) (*ebpf.CollectionSpec, *ebpf.ProgramSpec, error) {
 // watchRow returns the size of a CPU's row for so many slots.
 func watchRow(slots int) int { return watchHead + slots*watchSlot }
 
-// Told is what became of those packets of a slot that the filter took.
+// Told counts the packets of a slot that the filter took, by their fate.
 type Told struct {
 	Events uint64 // that the kernel took
 	Above  uint64 // the rate

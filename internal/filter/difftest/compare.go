@@ -64,8 +64,8 @@ type Diverter interface {
 	Diverts(frame []byte) (bool, error)
 }
 
-// errNotRun is what an engine's error wraps that cannot be given this frame at all; the frame is
-// then left out of its comparison.
+// errNotRun is wrapped by the error of an engine that cannot be given this frame at all; the frame
+// is then left out of its comparison.
 var errNotRun = errors.New("the engine cannot run this frame")
 
 // Case is one comparison: Frames frames, made of Seed for Policy. Its dynamic sets hold
@@ -98,7 +98,7 @@ const (
 	Ended                // has ended, and the entry is still there
 )
 
-// now is what the oracle's clock shows; leases run around it.
+// now is the time of the oracle's clock; leases run around it.
 var now = time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
 
 func (l Lease) expires() time.Time {
@@ -146,7 +146,7 @@ type Stats struct {
 	Sequences int         // parts of the frames, see Case.Talk
 	Decided   map[int]int // frames by slot
 	Malformed int
-	// Remembered is what the oracle remembers in the end, by the rows of package state.
+	// Remembered counts the oracle's entries at the end, by the rows of package state.
 	Remembered map[string]int
 }
 

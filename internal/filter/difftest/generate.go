@@ -58,8 +58,8 @@ func Generate(seed uint64) []byte {
 	return prune(seed, g.out.Bytes())
 }
 
-// refused is what the resolver says of a rule that no packet can match. The generator draws terms
-// without regard to each other; such rules are left out.
+// refused matches the resolver's errors about rules that no packet can match. The generator draws
+// terms without regard to each other; such rules are left out.
 var refused = regexp.MustCompile(`contradict each other|no packet can match|about the same field|given twice|can never hold`)
 
 // prune leaves out the rules that the resolver refuses for contradicting themselves. Any other

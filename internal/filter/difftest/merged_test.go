@@ -12,8 +12,8 @@ import (
 	"levee/internal/packet"
 )
 
-// mergedContext is what the kernel says of a merged packet, of so many segments of a size: struct
-// __sk_buff of include/uapi/linux/bpf.h.
+// mergedContext returns the kernel's context of a merged packet, of so many segments of a size in
+// bytes: struct __sk_buff of include/uapi/linux/bpf.h.
 func mergedContext(segments, size uint32) []byte {
 	c := make([]byte, 192)
 	binary.NativeEndian.PutUint32(c[164:], segments)

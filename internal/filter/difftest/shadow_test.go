@@ -165,7 +165,8 @@ func compareShadow(t *testing.T, seed uint64, link packet.Link, frames int) (wan
 	return want, got
 }
 
-// decisionOf is what a program notes. Nobody reads a ring; a shadow in XDP tells of it.
+// decisionOf returns the note of a program on a decision. Nobody reads a ring; a shadow in XDP
+// tells of it.
 func decisionOf(r oracle.Result, tells bool) shadow.Decision {
 	v := shadow.Drop
 	if r.Ring != nil && !tells {

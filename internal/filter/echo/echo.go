@@ -95,7 +95,8 @@ const Places = (Size - atFlows) / place
 // Ports are a range of ports.
 type Ports struct{ Lo, Hi uint16 }
 
-// Bytes are what a reply has to have at an offset behind its UDP header, under a mask.
+// Bytes is a condition on a reply: these bytes stand at an offset behind its UDP header, under a
+// mask.
 type Bytes struct {
 	At          int
 	Value, Mask []byte

@@ -13,7 +13,7 @@ type Stats struct {
 	Taken   uint64 `json:"evicted"` // flows that lost their place before their time
 }
 
-// Tally is what a memory tells of a form.
+// Tally holds the counts of a form.
 type Tally struct {
 	Given  uint64 `json:"given"`  // values that replies had
 	Values int    `json:"values"` // different ones among them, about; see MostValues

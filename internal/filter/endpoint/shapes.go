@@ -21,7 +21,7 @@ func (t *Table) countAt(k hashtable.Key) *uint32 {
 	return t.mem.U32(offCounts + 4*shapeIndex(k.Code, min(bitsOf(k), portSizes-1)))
 }
 
-// index is what package hashtable tells of a set's entries.
+// index is the Index of package hashtable for sets of endpoints: it counts their shapes.
 type index struct{ *Table }
 
 // Admit refuses a key whose shape is not in use when there are as many as may be.

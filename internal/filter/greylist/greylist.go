@@ -78,8 +78,8 @@ var _ = [1]struct{}{}[policy.GreylistTick-1<<tickShift]
 // them.
 type Room int
 
-// MinRoom is what a policy has on the smallest machine, in 1 MB, MaxRoom on the largest, in 64 MB,
-// and Usual where nobody knows the machine, in 16 MB.
+// MinRoom is the room of a policy on the smallest machine, in 1 MB, MaxRoom that on the largest, in
+// 64 MB, and Usual that where nobody knows the machine, in 16 MB.
 const (
 	MinRoom Room = perLine << 14
 	Usual   Room = perLine << 18

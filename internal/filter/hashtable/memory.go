@@ -42,7 +42,7 @@ var (
 	ErrLayout = errors.New("not the map of a dynamic set of this kind and version")
 )
 
-// Kind is what all sets that hold the same sort of entries have in common.
+// Kind holds the constants of all sets with the same sort of entries.
 type Kind struct {
 	Of         string // what they hold, for errors: "of a set of services"; may be empty
 	Magic      uint64 // not text, and not any other map's first word

@@ -17,7 +17,7 @@ type Set struct {
 	index Index
 }
 
-// Index is what a kind of set keeps beside the tables. It tells a look-up which keys to try.
+// Index is the part of a kind of set beside the tables. It tells a look-up which keys to try.
 type Index interface {
 	// Admit says what keeps a key out that is not there, whatever the number of entries, and gives
 	// it its value. It may call Set.Reclaim.

@@ -9,14 +9,14 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Action is what a rule does to a packet that meets all its conditions: effects, in their order,
-// and then perhaps a verdict. The zero value drops.
+// Action lists the effects, in their order, on a packet that meets all conditions of a rule, and
+// perhaps a verdict behind them. The zero value drops.
 type Action struct {
 	Verdict Verdict
 	Effects []Effect
 }
 
-// Verdict is what becomes of a packet. The zero value drops.
+// Verdict is the fate of a packet. The zero value drops.
 type Verdict uint8
 
 const (
@@ -37,7 +37,7 @@ type Effect struct {
 	Value  uint32        // what it means depends on the action
 	Limit  *policy.Limit // of a limit
 	Ring   string        // of a redirect: its name
-	// Answers is what a cookie answers.
+	// Answers is the protocol whose first packets a cookie answers.
 	Answers action.Answered
 }
 

@@ -8,8 +8,8 @@ import (
 	"levee/internal/packet"
 )
 
-// form is what the flags of a segment, or the type of an ICMP message, say of a packet that leaves:
-// whether it answers the other side.
+// form tells by the flags of a leaving segment, or by the type of an ICMP message, whether it
+// answers the other side.
 type form uint8
 
 const (

@@ -149,7 +149,7 @@ type group struct {
 // A tuple has a bit for each field.
 const _ = uint(64 - field.NumFields)
 
-// tuple is what the rules of a group have in common.
+// tuple holds the fields and prefix lengths that the rules of a group share.
 type tuple struct {
 	fields   uint64
 	src, dst int16 // prefix lengths, or open

@@ -98,7 +98,7 @@ func TestQuestionThatNothingIsKnownOfKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// drawn is what a packet has in the fields of one question.
+// drawn is a packet's value in the fields of one question.
 type drawn struct {
 	number uint64
 	addr   netip.Addr

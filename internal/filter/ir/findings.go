@@ -284,7 +284,7 @@ func fragments(p *policy.Policy) []Finding {
 	return nil
 }
 
-// meeting is what a rule is to non-first fragments.
+// meeting describes a rule's view of non-first fragments.
 type meeting struct {
 	said bool   // it speaks of them
 	lack string // what it asks for and they lack, if anything

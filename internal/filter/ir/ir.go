@@ -24,8 +24,8 @@ const (
 	IPv6
 )
 
-// Transport is what is known of the transport header; Other has no fields beyond its number. The
-// values are those of enum transport in bpf/parse.h.
+// Transport is the transport protocol of a class; Other has no fields beyond its number. The values
+// are those of enum transport in bpf/parse.h.
 type Transport uint8
 
 const (
@@ -176,8 +176,8 @@ type Program struct {
 	Out       *Program           // of what leaves; nil where the policy says nothing of that
 }
 
-// InnerList is what matches on packets within tunnels ask of those of some classes of one family.
-// The slot of a rule is the number of the match; rules do nothing.
+// InnerList holds the questions of matches on packets within tunnels, for some classes of one
+// family. The slot of a rule is the number of the match; rules do nothing.
 type InnerList struct {
 	Classes []Class
 	Rules   []Rule

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// asked is what a machine sends before it has an address of its own.
+// asked is a kind of packet that a machine sends before it has an address of its own.
 type asked struct {
 	what, keep string
 	traffic    Traffic

@@ -9,7 +9,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// aspects are what of a class, besides its family, decides what a match asks there.
+// aspects are properties of a class, other than its family, that change how a match compiles.
 type aspects uint8
 
 const (

@@ -9,8 +9,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// work is what lowering a policy shares from rule to rule: memory for what it makes, room for what
-// it is making, and what was asked before.
+// work is the memory that lowering a policy shares from rule to rule: for results, for scratch, and
+// for questions that were asked before.
 type work struct {
 	conds    bump.Allocator[Cond]
 	pairs    bump.Allocator[Pair]
@@ -71,7 +71,7 @@ func newWork(p *policy.Policy) *work {
 	return w
 }
 
-// questions are what a term asks in a class, and whether it has to be asked.
+// questions holds the questions that a term becomes in a class, and whether they have to be asked.
 type questions struct {
 	outcome outcome
 	n       int

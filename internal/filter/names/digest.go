@@ -6,8 +6,8 @@ import (
 	"levee/internal/lang/dnsname"
 )
 
-// Secret is what digests depend on besides names: who does not know it can make no name whose
-// digest is that of another.
+// Secret is the key of digests: who does not know it can make no name whose digest is that of
+// another.
 type Secret = [2]uint64
 
 // pieces is how many pieces of 8 bytes a name has at most.

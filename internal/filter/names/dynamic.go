@@ -355,7 +355,7 @@ func (d *Dynamic) left() int {
 	return d.most - int(*d.mem.U32(offUsed)) + int(*d.mem.U32(offFrees))
 }
 
-// index is what package hashtable tells of a set's entries.
+// index is the Index of package hashtable for sets of names: it counts their labels.
 type index struct{ *Dynamic }
 
 func (d index) countAt(code int) *uint32 { return d.mem.U32(offCounts + 4*code) }

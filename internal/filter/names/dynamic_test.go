@@ -56,7 +56,7 @@ func pattern(t testing.TB, text string) dnsname.Pattern {
 // asker says whether a set has a name.
 type asker func(n dnsname.Name) bool
 
-// model is what a set holds, by strings.
+// model is the plainest form of a set: its names as strings, and their ends.
 type model map[dnsname.Pattern]uint64
 
 func (m model) alive(p dnsname.Pattern, now uint64) bool {

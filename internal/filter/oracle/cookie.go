@@ -12,8 +12,7 @@ import (
 	"levee/internal/packet/a2s"
 )
 
-// cookies are what the evaluator knows of clients whose SYNs and queries are answered in the
-// host's place.
+// cookies holds the clients whose SYNs and queries are answered in the host's place.
 type cookies struct {
 	meters map[*policy.Cookie]*meter
 	given  map[connectionKey][]answer
@@ -59,7 +58,7 @@ func newCookies() *cookies {
 		proven: map[netip.Addr]time.Time{}}
 }
 
-// fate is what a cookie makes of a packet.
+// fate is a cookie's judgement on a packet.
 type fate int
 
 const (

@@ -10,7 +10,7 @@ import (
 	"levee/internal/packet/a2s"
 )
 
-// echoes are what the evaluator knows of clients that prove their flows by what a reply said.
+// echoes holds the clients that prove their flows by the value in a reply.
 type echoes struct {
 	proves []*policy.Prove
 	given  map[connectionKey]*[echoLine]given

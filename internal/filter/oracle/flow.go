@@ -9,7 +9,7 @@ import (
 	"levee/internal/packet"
 )
 
-// connection is what is known of one. It ends by itself.
+// connection is the state of one connection. It ends by itself.
 type connection struct {
 	state         state
 	finIn, finOut bool

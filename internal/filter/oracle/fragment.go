@@ -16,7 +16,7 @@ type datagramKey struct {
 	proto    uint8 // of IPv4
 }
 
-// datagram is what is known of one.
+// datagram is the state of one fragmented datagram.
 type datagram struct {
 	state fragmentState
 	ends  time.Time
@@ -47,7 +47,7 @@ const (
 	aheadCost     = time.Second / 32
 )
 
-// datagrams are what the evaluator knows of fragments.
+// datagrams holds the fragmented datagrams whose fragments came lately.
 type datagrams struct {
 	of    map[datagramKey]*datagram
 	until time.Time // the budget of fragments ahead of their first is spent

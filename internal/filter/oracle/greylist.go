@@ -7,7 +7,7 @@ import (
 	"levee/internal/packet"
 )
 
-// greylist is what the evaluator knows of the clients that come to one greylist.
+// greylist holds the clients that have come to one greylist.
 type greylist struct {
 	of      *policy.Greylist
 	meter   meter

@@ -43,7 +43,7 @@ type Evaluator struct {
 	now     func() time.Time
 }
 
-// Result is what happened to a frame.
+// Result is the judgement on a frame.
 type Result struct {
 	Slot      int              // what decided: an index into policy.Slots
 	Action    action.Action    // Pass, Drop or Redirect

@@ -18,7 +18,7 @@ import (
 	"levee/internal/packet"
 )
 
-// decider is what decided a frame, in the words of a test.
+// decider returns the deciding rule of a frame, in the words of a test.
 func decider(t testing.TB, text string, frame []byte) string {
 	t.Helper()
 	e := New(parse(t, text))

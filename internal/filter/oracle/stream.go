@@ -9,7 +9,7 @@ import (
 	"levee/internal/packet"
 )
 
-// streams are what the evaluator knows of what clients have sent by TCP.
+// streams holds the clients' sides of TCP connections.
 type streams map[connectionKey]*clientStream
 
 // clientStream is one of which the handshake was seen, or its answer. Unlike the program it keeps

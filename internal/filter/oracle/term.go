@@ -16,7 +16,7 @@ type number struct{ hi, lo uint64 }
 
 func (n number) less(m number) bool { return n.hi < m.hi || n.hi == m.hi && n.lo < m.lo }
 
-// value is what a packet has in a field. The zero value says that it has no such field.
+// value is a packet's value in a field. The zero value says that it has no such field.
 type value struct {
 	present bool
 	family  packet.Family // of an address; AnyFamily for all else

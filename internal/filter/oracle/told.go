@@ -2,8 +2,7 @@ package oracle
 
 import "levee/internal/lang/field"
 
-// told is what the kernel tells of a packet, by the fields of which it tells something. Of what it
-// does not answer nothing is known.
+// told holds the kernel's answers about a packet, by field. A field without one is unknown.
 type told [field.NumFields]struct {
 	known bool
 	v     uint64

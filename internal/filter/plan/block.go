@@ -7,7 +7,7 @@ type ID string
 // Block is a node of a plan: *Chain, *Straight, *Rule, *Lookup, *RuleTree, *Bytecode, *Function,
 // *Effect or *Verdict.
 type Block interface {
-	// About is what is known of every block.
+	// About returns the part that all blocks have.
 	About() *Node
 	// Kind is the word for it.
 	Kind() string

@@ -172,7 +172,7 @@ func TestLimitsAndCookiesThatDecideCost(t *testing.T) {
 	}
 }
 
-// estimateOfRule is what a TCP packet takes that the first rule decides.
+// estimateOfRule returns the estimated time, in ns, of a TCP packet that the first rule decides.
 func estimateOfRule(t *testing.T, rule string) float64 {
 	t.Helper()
 	pol, ds := resolve.Parse("rule.levee", []byte(rule+"default drop\n"), nil)
@@ -188,7 +188,7 @@ func estimateOfRule(t *testing.T, rule string) float64 {
 	return least
 }
 
-// waitOf is what an effect with a memory makes packets wait.
+// waitOf returns for how many ns packets wait for the memory of an effect.
 func waitOf(a action.Action) float64 {
 	for i := range state.Table {
 		for _, c := range state.Table[i].Calls {

@@ -32,8 +32,8 @@ const (
 	maxPairs    = 6 // endpoints; longer lists go to a rule tree
 )
 
-// tableQuestions is what a look-up of endpoints and a rule tree count for where a function may ask
-// so many questions.
+// tableQuestions is the number of questions that a look-up of endpoints, or a rule tree, counts as
+// against the bound of a function.
 const tableQuestions = 64
 
 // question says how a condition is asked.

@@ -44,8 +44,8 @@ const (
 	sizeAsked  = 8     // of it for each function that it may call
 )
 
-// effectCosts is what effects of the language are as straight code: those that need no memory, and
-// those of the rows of package state.
+// effectCosts holds the size and the time of effects as straight code: those that need no memory,
+// and those of the rows of package state.
 var effectCosts = func() map[action.Action]effectCost {
 	out := map[action.Action]effectCost{action.Count: {sizeCount, price.Core(price.Count), nil}}
 	for i := range state.Table {

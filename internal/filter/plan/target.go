@@ -24,7 +24,7 @@ func (h Hook) OfSKB() bool { return h != XDP }
 // interface, without an Ethernet header, put together from fragments, and well-formed.
 func (h Hook) OfService() bool { return h == CGroup || h == Socket }
 
-// Target is what the loader chose before compiling. The zero value is plain XDP for one CPU.
+// Target holds the loader's choices before compiling. The zero value is plain XDP for one CPU.
 type Target struct {
 	Hook  Hook
 	Link  packet.Link // link layer of the device

@@ -201,7 +201,7 @@ func (d *Dynamic) tries(a netip.Addr) iter.Seq2[int, bool] {
 	}
 }
 
-// index is what package hashtable tells of a set's entries.
+// index is the Index of package hashtable for sets of prefixes: it counts their lengths.
 type index struct{ *Dynamic }
 
 // Admit takes every prefix.

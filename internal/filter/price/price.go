@@ -94,8 +94,8 @@ const (
 )
 
 const (
-	// near is what a load from the second level takes more than one from the first, whose time
-	// is part of what asks for it.
+	// near is the time of a load from the second level above that of one from the first, in ns; the
+	// latter is part of what asks for it.
 	near = 3.0
 	// waits is the part of Machine.Load that a packet waits for a load from beyond: Load is of
 	// loads that wait for each other, and those of two packets do not; and what packets ask for

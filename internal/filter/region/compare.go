@@ -31,8 +31,8 @@ type Part struct {
 	Unknown []string // what has to be so besides, which only run time knows
 	// Unless is how many rules of both policies decide some of these before, at most.
 	Unless int
-	// Hidden is what is so of some of these packets for which no test can have it be so: they come
-	// past the rules in front by that.
+	// Hidden lists the properties of some of these packets that no test can give them: by these
+	// they come past the rules in front.
 	Hidden []string
 }
 
@@ -128,7 +128,7 @@ type comparison struct {
 	cut      bool
 }
 
-// malformedWords are what a difference of malformed frames says.
+// malformedWords are the words for a difference of malformed frames.
 const malformedWords = "malformed frames"
 
 // malformed compares what becomes of frames that cannot be decoded: one kind stands for all, as

@@ -423,7 +423,7 @@ func (p *point) rest() (out []string) {
 	return out
 }
 
-// laterBytes are what later fragments have, in the default: one without any is malformed where
+// laterBytes is the default number of bytes in later fragments: one without any is malformed where
 // fragments are tracked.
 const laterBytes = 8
 

@@ -15,7 +15,7 @@ type Representative struct {
 	Class   ir.Class
 	// Example was judged by the oracle as Slot says; nil if no test can show a packet of the class.
 	Example *Example
-	// Unknown is what has to be so, which only run time knows, of the packets that were found last.
+	// Unknown lists the properties that only run time knows, of the packets that were found last.
 	Unknown []string
 }
 

@@ -71,8 +71,8 @@ type space struct {
 	sides []side
 	index map[sideKey]int
 	lists map[place][][]want // prefixes that several rules share
-	// impossible are what no packet is: a payload has no byte behind one that it lacks, and a first
-	// fragment of a protocol with a class of its own is of that class.
+	// impossible lists the packets that do not exist: a payload has no byte behind one that it
+	// lacks, and a first fragment of a protocol with a class of its own is of that class.
 	impossible []*rule
 	exact      []run // bytes that rules ask for one after the other
 	// unsaid are packets of which a test cannot say that they are so, such as one above a limit:
@@ -228,7 +228,7 @@ type want struct {
 	values []field.Range
 }
 
-// union is what holds for packets of any of some boxes, or of none of them.
+// union is the condition that a packet lies in any of some boxes, or in none of them.
 type union struct {
 	not   bool
 	parts [][]want
@@ -247,8 +247,8 @@ type rule struct {
 	answered int
 }
 
-// Outcome is what becomes of a packet, in words. That of an action which leads connections
-// elsewhere is its word: the packet passes.
+// Outcome is a packet's fate, in words. That of an action which leads connections elsewhere is its
+// word: the packet passes.
 type Outcome string
 
 const (

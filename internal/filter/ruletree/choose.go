@@ -56,7 +56,7 @@ type plan struct {
 	aside int   // rules that span more
 }
 
-// costs are what building weighs. Times are in ns; only their ratios matter.
+// costs are the weights of building. Times are in ns; only their ratios matter.
 type costs struct {
 	level  float64 // of a node on a packet's way
 	child  float64 // of a child in memory, shared by the rules of its node

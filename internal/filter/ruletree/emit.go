@@ -237,7 +237,7 @@ func (e *emitter) round(label string) {
 	)
 }
 
-// ask is what is asked of a leaf's descriptor before the leaf is read.
+// ask says which parts of a leaf's descriptor are tested before the leaf is read.
 type ask struct{ rank, gate bool }
 
 // walk goes from the descriptor in regD through a leaf, in at most so many steps. It falls through

@@ -179,7 +179,7 @@ func keyBits(width, code int) int {
 	return 64
 }
 
-// after is what a walk goes on with when it has been through a leaf.
+// after is the place where a walk goes on behind a leaf.
 type after struct {
 	d     uint64 // descriptor, 0 for nothing
 	first uint64 // lowest result of it and of what comes behind it
