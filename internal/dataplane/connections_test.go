@@ -192,8 +192,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// BenchmarkConnection is what a packet costs above an empty program where its connection is looked
-// up: one that is known, many in turn, and none; and what passes by another rule,
+// BenchmarkConnection measures the time of a packet above an empty program where its connection is
+// looked up: one that is known, many in turn, and none; and of packets that pass by another rule,
 // over UDP, where it is noted who began.
 func BenchmarkConnection(b *testing.B) {
 	needRoot(b)

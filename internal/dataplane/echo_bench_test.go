@@ -13,9 +13,9 @@ import (
 	"levee/internal/filter/echo"
 )
 
-// BenchmarkEcho is what packets cost of flows that are proven and that are not: one, and many in
-// turn; what a reply costs that is noted, and a packet that leaves and is none; and what the same
-// policy costs without the question.
+// BenchmarkEcho measures the time of packets whose flows are proven and are not: one flow, and many
+// in turn; of a reply that is noted, and of a packet that leaves and is none; and of the same
+// policy without the question.
 func BenchmarkEcho(b *testing.B) {
 	const many = 100_000
 	const statement = "prove \"a2s\" udp port 27015 reply payload at 4 41 echo 4 bytes at 5 in " +

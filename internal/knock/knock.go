@@ -150,7 +150,8 @@ const (
 	leftBytes = 16
 )
 
-// Left is what a gate leaves to the next one with its key, nil where nothing was taken.
+// Left returns the record of taken datagrams for the next gate with the key, nil where nothing was
+// taken.
 func (g *Gate) Left() []byte {
 	if g.last.IsZero() {
 		return nil

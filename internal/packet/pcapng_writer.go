@@ -30,7 +30,7 @@ type NGPacket struct {
 	At        time.Time
 	Data      []byte
 	Length    int // on the wire, at least that of Data
-	// Judged is what decided the packet, nil if nothing did.
+	// Judged is the decision on the packet, nil if there was none.
 	Judged *NGJudged
 }
 

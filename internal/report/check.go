@@ -218,8 +218,8 @@ func (p *Point) settle() {
 	}
 }
 
-// drawable is what axes hold, with room for any unit: sixty powers of ten. An axis over more would
-// have no end of ticks.
+// drawable reports whether an axis can hold a value, with room for any unit: sixty powers of ten.
+// An axis over more would have no end of ticks.
 func drawable(v float64) bool {
 	size := math.Abs(v)
 	return v == 0 || size >= 1e-30 && size <= 1e30 // false for what is no number

@@ -18,13 +18,13 @@ type Document struct {
 	Title   string `json:"title"`   // a few words
 	What    string `json:"what"`    // what was measured, and how, in a few sentences
 	Command string `json:"command"` // to repeat it
-	// Run is what this run is called where it stands beside others; empty: as its file.
+	// Run is the name of this run where it stands beside others; empty: that of its file.
 	Run     string    `json:"run,omitempty"`
 	Version string    `json:"version"` // of levee; set by the command
 	Started time.Time `json:"started"`
 	// Incomplete says why the measurement ended early; empty if it did not.
 	Incomplete string `json:"incomplete,omitempty"`
-	// Setup is what two runs must have in common to be compared: policy, seed, windows, rounds.
+	// Setup lists the settings that two comparable runs share: policy, seed, windows, rounds.
 	Setup    []Setting `json:"setup"`
 	Machine  host.Info `json:"machine"`
 	Notes    []string  `json:"notes"`    // caveats

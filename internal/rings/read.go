@@ -56,7 +56,7 @@ type reading struct {
 	told    uint64       // packets, by that one
 }
 
-// Counts are what was read: the object of `levee ring read --json`.
+// Counts is the object of `levee ring read --json`.
 type Counts struct {
 	Packets  uint64 `json:"packets"`
 	Bytes    uint64 `json:"bytes"`

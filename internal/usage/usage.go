@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// ErrWrong is what all errors of this package match.
+// ErrWrong is matched by all errors of this package.
 var ErrWrong = errors.New("wrong option")
 
 // wrong is one error; its text stands alone, without that of ErrWrong.

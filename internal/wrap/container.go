@@ -61,7 +61,7 @@ func newContainer(e *env) *cobra.Command {
 	return cmd
 }
 
-// validContainer is what podman and Docker take for a name or an id.
+// validContainer matches names and ids of containers that podman and Docker take.
 var validContainer = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON, force bool) error {

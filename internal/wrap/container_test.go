@@ -13,7 +13,8 @@ const (
 	otherID = "50f0b7b5caab5d9f495c2b2fff2331eb45ab3e17f6659fe0aef52a756bf10f01"
 )
 
-// inspected is what engines print: Docker has a slash before names.
+// inspected returns a script that prints a container as engines do: Docker has a slash before
+// names.
 func inspected(id, name string, pid int) string {
 	return fmt.Sprintf(`echo '[{"Id": "%s", "Name": "%s", "State": {"Pid": %d}, "Image": "x"}]'`,
 		id, name, pid)

@@ -47,7 +47,7 @@ func newHook(e *env) *cobra.Command {
 	}
 }
 
-// containerState is what an engine says to hooks (runtime-spec, state).
+// containerState is the state of a container as engines write it to hooks (runtime-spec, state).
 type containerState struct {
 	ID          string            `json:"id"`
 	Pid         int               `json:"pid"`

@@ -33,7 +33,7 @@ const socketsExample = `  sudo levee wrap sockets web web.levee --group www-data
 // socketPrefix begins the names of filters of sockets among those of services.
 const socketPrefix = "sockets:"
 
-// validPolicy is what a filter of sockets may be called.
+// validPolicy matches the names that a filter of sockets may have.
 var validPolicy = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
 func newSockets(e *env) *cobra.Command {

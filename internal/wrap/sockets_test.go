@@ -179,7 +179,7 @@ func handing(t *testing.T, command ...string) {
 	}
 }
 
-// sent is what a rule has counted of the service.
+// sent returns the packets of the service that the rule of a label has counted.
 func sent(t *testing.T, label string) (n uint64) {
 	t.Helper()
 	all, err := service.All(t.Context())
@@ -271,7 +271,7 @@ func TestSocketsThatAreHandedOnHaveAFilter(t *testing.T) {
 	}
 }
 
-// visit is what visitors of the service see.
+// visit talks to the service as a visitor does, and checks the counts of its rules.
 func visit(t *testing.T) {
 	c, err := net.Dial("tcp4", "127.0.0.1:8001")
 	if err != nil {

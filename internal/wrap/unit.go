@@ -67,7 +67,7 @@ func newUnit(e *env) *cobra.Command {
 	return cmd
 }
 
-// validUnit is what systemd takes for the name of a service (systemd.unit(5)).
+// validUnit matches the names of services that systemd takes (systemd.unit(5)).
 var validUnit = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.service$`)
 
 // unitName returns the name of a service as systemd has it.

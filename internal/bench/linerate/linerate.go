@@ -48,8 +48,8 @@ type Quantities struct {
 	Cycles float64 `json:"cycles_per_packet,omitempty"`
 	Clock  float64 `json:"ghz,omitempty"`   // of a core
 	Cores  int     `json:"cores,omitempty"` // that share the packets, 0 for 1
-	// Payload is what of Speed is left for the bytes from IP on, Wire the share of Speed that
-	// frames have.
+	// Payload is the part of Speed that is left for the bytes from IP on, Wire the share of Speed
+	// that frames have.
 	Payload float64 `json:"payload_bits_per_second,omitempty"`
 	Wire    float64 `json:"frame_share,omitempty"`
 }

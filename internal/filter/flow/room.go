@@ -9,8 +9,8 @@ import (
 // Room is how many connections a memory has room for: a power of two from MinRoom to MaxRoom.
 type Room int
 
-// MinRoom is what a policy has on the smallest machine: less would save nobody anything. Tags and
-// hashes are made for MaxRoom.
+// MinRoom is the room of a policy on the smallest machine: less would save nobody anything. Tags
+// and hashes are made for MaxRoom.
 const (
 	MinRoom Room = 1 << 14
 	MaxRoom Room = places << lowBits

@@ -21,7 +21,7 @@ type clock struct{ now uint64 }
 
 func (c *clock) read() uint64 { return c.now }
 
-// memory is what a mapped map gives: zeroed, aligned.
+// newDynamic makes a set in memory like that of a mapped map: zeroed, aligned.
 func newDynamic(t testing.TB, max int, c *clock) *Dynamic {
 	t.Helper()
 	mem := make([]byte, geometryOf(max).size)

@@ -63,8 +63,8 @@ const MaxInstructions = 40
 // returns Redirected, or 0 where nobody reads the queue: the packet is where it was then.
 func Label(i int) string { return fmt.Sprintf("ring_%d", i) }
 
-// Redirected is what the function returns for a packet that the program has to return this code of:
-// XDP_REDIRECT of include/uapi/linux/bpf.h.
+// Redirected is the function's return value for a packet of which the program has to return this
+// code: XDP_REDIRECT of include/uapi/linux/bpf.h.
 const Redirected = 4
 
 // rxQueue is where struct xdp_md has rx_queue_index.
@@ -110,7 +110,7 @@ func emit(b *assembler.Builder, context assembler.Param, cpus, i int, ring strin
 	b.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// Counts are what programs have counted of a ring.
+// Counts holds the packets of a ring that programs have counted.
 type Counts struct {
 	Redirected uint64 `json:"redirected"` // packets that were given to a reader's socket
 	Bypassed   uint64 `json:"bypassed"`   // packets whose queue nobody read

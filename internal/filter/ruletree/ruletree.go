@@ -84,7 +84,7 @@ type tree struct {
 	steps int    // nodes above the deepest leaf
 }
 
-// stats is what was built.
+// stats counts the parts of a tree that was built.
 type stats struct {
 	words, entries int
 	aside          int // trees that follow leaves

@@ -8,7 +8,7 @@ import (
 	"levee/internal/filter/price"
 )
 
-// Walks is what a look-up does, on average over packets.
+// Walks counts the work of a look-up, on average over packets.
 type Walks struct {
 	Steps     float64 // from a node to a child
 	Leaves    float64 // that are asked
@@ -26,7 +26,7 @@ const (
 	maxApart = 10
 	// maxSamples is how many packets are followed at most. Of few boxes fewer are enough.
 	maxSamples = 2 << maxApart
-	// linesBytes is what a packet reads of memory, about: lines of the trees and of counters, its
+	// linesBytes is about how much memory a packet reads: lines of the trees and of counters, its
 	// header and its source.
 	linesBytes = 1 << 10
 )

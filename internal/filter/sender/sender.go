@@ -54,7 +54,7 @@ func WorkSpec() *ebpf.MapSpec {
 		ValueSize: uint32(WorkBytes), MaxEntries: 1}
 }
 
-// Names are what the names of a policy stand for, in its order.
+// Names holds the ids and cgroups for the names of a policy, in its order.
 type Names struct {
 	Users, Groups []uint32   // NoID where the machine has nobody of the name
 	Services      []string   // units of systemd

@@ -95,7 +95,7 @@ func (v Verdict) String() string {
 	return [...]string{"none", "pass", "drop", "answer", "redirect"}[min(v, Redirect)]
 }
 
-// Decision is what decided, and how.
+// Decision is a rule's slot, and its verdict.
 type Decision struct {
 	Slot    int
 	Verdict Verdict
@@ -119,7 +119,7 @@ func (k Key) Differs() bool {
 
 func keyOf(key uint64) Key { return Key{decision(uint32(key)), decision(uint32(key >> 32))} }
 
-// Pair is what has been counted of a pair of decisions.
+// Pair holds the packets and bytes of a pair of decisions.
 type Pair struct {
 	Key
 	Packets, Bytes uint64
@@ -135,7 +135,7 @@ type Sample struct {
 	Packet  []byte // the first of them
 }
 
-// Contents are what a memory tells.
+// Contents holds a memory's pairs and samples.
 type Contents struct {
 	Pairs   []Pair
 	Samples []Sample

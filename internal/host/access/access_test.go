@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// readAs is what a process of nobody is told that may not read a file.
+// readAs returns the advice to a process of nobody that may not read a file.
 func readAs(t *testing.T, path string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

@@ -28,7 +28,7 @@ func NewSealed(path string, version int, most int64, perm fs.FileMode) *Sealed {
 	return &Sealed{path: path, version: version, most: most, perm: perm}
 }
 
-// sealed is what such a file holds. Files of levee before it had sums are the data alone.
+// sealed is the content of such a file. Files of a levee before it had sums are the data alone.
 type sealed struct {
 	Version *int            `json:"version"`
 	Sum     *string         `json:"crc32c"` // of the data, in hexadecimal digits

@@ -122,8 +122,8 @@ func maxMTU(index int) int {
 
 const virtioNet = "virtio_net"
 
-// Virtio is what a virtio device and its host have agreed on, by bits of the virtio specification
-// (5.1.3, "Feature bits").
+// Virtio holds the features that a virtio device and its host have agreed on, by bits of the virtio
+// specification (5.1.3, "Feature bits").
 type Virtio struct{ Features uint64 }
 
 // Feature bits.

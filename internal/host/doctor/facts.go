@@ -5,7 +5,7 @@ import (
 	"levee/internal/host/lost"
 )
 
-// Device is what is known of a network interface. Pointers are nil where the driver does not tell.
+// Device describes a network interface. Pointers are nil where the driver does not tell.
 type Device struct {
 	Name, Driver, DriverVersion, Bus string
 	Index, MTU                       int
@@ -100,8 +100,7 @@ type IRQ struct {
 	CPUs   []int // that may handle it
 }
 
-// Host is what is known of the machine. Strings are empty, and pointers nil, where it does not
-// tell.
+// Host describes the machine. Strings are empty, and pointers nil, where it does not tell.
 type Host struct {
 	CPUs        int
 	Governors   map[string]int // how many CPUs have each

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Measured is what an advice gains, as `levee bench advice` has measured it in a lab, in ns a
+// Measured is the gain of an advice, as `levee bench advice` has measured it in a lab, in ns a
 // packet.
 type Measured struct {
 	What     string     `json:"what"`
@@ -37,7 +37,7 @@ func ToMeasure(findings []Finding, all bool) (names []string) {
 	return names
 }
 
-// advices is what is read of the report of `levee bench advice --json`.
+// advices holds the fields that are read of the report of `levee bench advice --json`.
 type advices struct {
 	Advices []struct {
 		Name, What string

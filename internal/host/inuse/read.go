@@ -40,7 +40,7 @@ type Machine struct {
 	RoutesMulticast bool
 	Above           []string // Dev, and interfaces that are built on it
 	Behind          []string // the others by which it may forward what comes by Dev
-	// NAT is what rules translate and filter. Read does not fill it: these are in no file.
+	// NAT holds the rules that translate and filter. Read does not fill it: these are in no file.
 	NAT        nat.Rules
 	Ephemeral  [2]uint16  // source ports of questions
 	Transient  []Listener // UDP sockets at such ports: most wait for an answer

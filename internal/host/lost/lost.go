@@ -28,8 +28,8 @@ type Counter struct {
 	Packets uint64 `json:"packets"`         // since the driver began
 }
 
-// Counts are what an interface has lost. Counters may count the same packet twice: a card has one
-// by queue and one of all.
+// Counts holds the packets that an interface has lost. Counters may count the same packet twice: a
+// card has one by queue and one of all.
 type Counts struct {
 	// packets that the kernel was given
 	Received uint64 `json:"received_packets"`

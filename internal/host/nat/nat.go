@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Forward is what a rule sends elsewhere: to another machine, a container, another port.
+// Forward is traffic that a rule sends elsewhere: to another machine, a container, another port.
 type Forward struct {
 	Proto    uint8        // of IP; 0: all
 	Ports    Range        // of the destination; zero: all
@@ -49,8 +49,8 @@ type step struct {
 	text   string
 }
 
-// cond is what a rule asks. A list that is empty asks for nothing. What is not here a rule may ask
-// too: a forward is never smaller than the rule's.
+// cond holds the conditions of a rule. An empty list asks for nothing. A rule may have conditions
+// that are not here: a forward is never smaller than the rule's.
 type cond struct {
 	protos   []uint8
 	ports    []Range

@@ -20,7 +20,7 @@ func in(t *testing.T, commands string) {
 	}
 }
 
-// found is what was read, a forward a line.
+// found returns the forwards that were read, one a line.
 func found(r *Rules) (out []string) {
 	for _, f := range r.Forwards {
 		line := fmt.Sprintf("%d %d-%d", f.Proto, f.Ports.Low, f.Ports.High)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// Link is what packets begin with, as tcpdump calls it.
+// Link is tcpdump's name of a link layer.
 type Link string
 
 // Links.

@@ -38,7 +38,7 @@ type Event struct {
 	MPEGTS   Told      `json:"mpegts"`
 }
 
-// Told is what an event says of a stream; counts are since the look before.
+// Told holds the figures of an event on a stream; counts are since the look before.
 type Told struct {
 	Event           string  `json:"event"`
 	PID             *uint16 `json:"pid,omitempty"` // if it is of one; what RTP alone shows is not

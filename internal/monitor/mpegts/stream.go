@@ -70,8 +70,7 @@ const (
 
 func (r Rate) String() string { return [...]string{"", "given", "pcr", "arrival"}[r&3] }
 
-// Stream is what is known of a flow. All counters are since its first datagram; times are of the
-// monotonic clock.
+// Stream holds the counters of a flow, since its first datagram; times are of the monotonic clock.
 type Stream struct {
 	Flow
 	RTP         bool

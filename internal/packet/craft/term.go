@@ -27,7 +27,7 @@ type Chooser interface {
 	Address(p netip.Prefix) netip.Addr
 	// Flags are TCP flags for a term that asks for value in the bits of mask.
 	Flags(value, mask uint8) uint8
-	// Entries are what a dynamic set holds when the packet is judged.
+	// Entries returns the elements of a dynamic set at the time of the packet.
 	Entries(s *policy.Set) []policy.Element
 }
 

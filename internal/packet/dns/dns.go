@@ -145,5 +145,6 @@ func Truncated(query []byte) []byte {
 	return out
 }
 
-// answerSize is what such answers say of themselves by EDNS (DNS Flag Day 2020).
+// answerSize is the UDP payload size, in bytes, that such answers announce by EDNS (DNS Flag Day
+// 2020).
 const answerSize = 1232

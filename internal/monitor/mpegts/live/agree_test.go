@@ -117,7 +117,7 @@ func sending(rtp, six bool, seed uint64) broadcast.Config {
 
 var options = Options{Streams: 64, Window: time.Second, Silence: time.Second}
 
-// exact are what all three count; the delay factor is compared by itself.
+// exact leaves out the fields that not all three count; the delay factor is compared by itself.
 var exact = cmp.Options{cmpopts.IgnoreFields(mpegts.Stream{}, "First", "Last", "PayloadType",
 	"SSRC", "Delay", "DelayMost", "Windows", "MediaRate", "RateBy"),
 	cmpopts.IgnoreFields(mpegts.PID{}, "Clear"), cmpopts.EquateEmpty(),

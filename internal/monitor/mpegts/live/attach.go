@@ -28,7 +28,7 @@ type Monitor struct {
 	link link.Link
 	// Mode is where the program is: tcx, xdp-native or xdp-generic.
 	Mode string
-	// Behind is what packets come through before, and may be dropped by; "" is nothing.
+	// Behind names the filter that packets come through first, and may be dropped by; "" is none.
 	Behind string
 }
 
