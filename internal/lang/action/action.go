@@ -34,8 +34,10 @@ type Info struct {
 	Reason string // what an explanation adds to the verdict: completes "by RULE, which ..."
 	// NoService says why a policy of a service cannot have the rule, "" if it can.
 	NoService string
-	Behind    string // words that begin what may stand behind the match of a rule, before its label
-	Others    string // words of other packet filters for it
+	// NoOut is the error of a rule about what leaves, nil if there may be one.
+	NoOut  *NoOut
+	Behind string // words that begin what may stand behind the match of a rule, before its label
+	Others string // words of other packet filters for it
 }
 
 // Connection lists the errors of a rule about whole connections that asks for a field which only
@@ -44,6 +46,12 @@ type Connection struct {
 	Who     string // begins "WHO cannot look at ..."
 	Why     string // and what to write
 	Example string // of one that says TCP
+}
+
+// NoOut is the error of a rule about what leaves, of which there is none.
+type NoOut struct {
+	Why     string
+	Instead string // what to write
 }
 
 // Traits are the liberties that a compiler may take with a rule that has an effect.

@@ -61,6 +61,10 @@ var table = []Info{
 		Others: "synproxy syncookie syncookies",
 		NoService: "a cookie answers in front of the host, which has taken the SYN before a " +
 			"service sees it",
+		NoOut: &NoOut{
+			Why:     "a cookie answers SYNs that arrive, and none that leave",
+			Instead: "write it without out: it answers those who come.",
+		},
 	},
 	{
 		Action: Divert, Word: "divert", Decides: true, Verdict: Pass,
@@ -73,6 +77,10 @@ var table = []Info{
 		},
 		Others:    "tproxy tarpit",
 		NoService: "a trap takes connections before a service has them",
+		NoOut: &NoOut{
+			Why:     "divert leads connections that arrive to the trap, and none that leave",
+			Instead: "write it without out.",
+		},
 	},
 	{
 		Action: Redirect, Word: "redirect", Decides: true, Verdict: Redirect,
@@ -80,17 +88,30 @@ var table = []Info{
 		Others: "queue nfqueue af_xdp xsk xdp_redirect",
 		NoService: "a ring takes packets where they arrive at the interface, before a service " +
 			"has them",
+		NoOut: &NoOut{
+			Why:     "a ring takes packets that arrive, in XDP, and none that leave",
+			Instead: "write it without out.",
+		},
 	},
 	{
 		Action: Track, Word: "fragments", Verdict: Pass,
 		Effect: true, May: MayShare | MayShadow,
 		Others:    "defrag scrub reassemble",
 		NoService: "the kernel has put fragments together before a service sees them",
+		NoOut: &NoOut{
+			Why: "fragments are followed where they arrive; this machine sends whole " +
+				"datagrams",
+			Instead: "ask for the fragments that leave: out drop fragments.",
+		},
 	},
 	{
 		Action: Greylist, Word: "greylist", Verdict: Drop,
 		Effect: true, May: MayShare | MayShadow, Behind: "after within above",
 		Others: "greylisting graylist grey retransmission firstpacket",
+		NoOut: &NoOut{
+			Why:     "a greylist is about clients that arrive, and none that leave",
+			Instead: "write it without out: it drops strangers that come once.",
+		},
 	},
 	{
 		Action: Protect, Word: "protect", Decides: true, Verdict: Pass, First: true,

@@ -27,22 +27,8 @@ func (r *resolver) leaves(s *ast.Rule, a action.Action) {
 		r.c.Errorf(s.Pos, "move it above that line.", "this rule stands after \"out default\" in "+
 			"line %d, which ends the rules for what leaves", r.outDef.Place().Line)
 	}
-	switch a {
-	case action.Cookie:
-		r.c.Errorf(s.Pos, "write it without out: it answers those who come.",
-			"a cookie answers SYNs that arrive, and none that leave")
-	case action.Greylist:
-		r.c.Errorf(s.Pos, "write it without out: it drops strangers that come once.",
-			"a greylist is about clients that arrive, and none that leave")
-	case action.Divert:
-		r.c.Errorf(s.Pos, "write it without out.",
-			"divert leads connections that arrive to the trap, and none that leave")
-	case action.Redirect:
-		r.c.Errorf(s.Pos, "write it without out.",
-			"a ring takes packets that arrive, in XDP, and none that leave")
-	case action.Track:
-		r.c.Errorf(s.Pos, "ask for the fragments that leave: out drop fragments.",
-			"fragments are followed where they arrive; this machine sends whole datagrams")
+	if no := a.Info().NoOut; no != nil {
+		r.c.Errorf(s.Pos, no.Instead, "%s", no.Why)
 	}
 	for i := range s.Terms {
 		switch t, info := &s.Terms[i], s.Terms[i].Field.Info(); {

@@ -83,6 +83,8 @@ type simpleTerm struct {
 	kind  ast.TermKind
 	field field.Field
 	what  string // of the value, "" for none
+	// longer holds the fields of terms that are the word and one more, by that
+	longer map[string]field.Field
 }
 
 // simple are these terms: those of the table of fields with whose word no other begins.
@@ -92,7 +94,17 @@ var simple = func() map[string]simpleTerm {
 		ph := &field.Phrases[i]
 		if (ph.Form == field.FormAlone || ph.Form == field.FormNumber) &&
 			!strings.Contains(ph.Word, " ") && ph.Word != "ether" {
-			m[ph.Word] = simpleTerm{ast.KindsOf(ph)[0], ph.Field, ph.What}
+			m[ph.Word] = simpleTerm{ast.KindsOf(ph)[0], ph.Field, ph.What, nil}
+		}
+	}
+	for i := range field.Phrases {
+		ph := &field.Phrases[i]
+		word, more, two := strings.Cut(ph.Word, " ")
+		if of, ok := m[word]; ok && two && ph.Form == field.FormAlone {
+			if of.longer == nil {
+				of.longer = map[string]field.Field{}
+			}
+			of.longer[more], m[word] = ph.Field, of
 		}
 	}
 	return m
@@ -106,8 +118,10 @@ func (p *parser) termWord(t *ast.Term) bool {
 		s := simple[word]
 		t.Kind, t.Field = s.kind, s.field
 		p.advance()
-		if s.field == field.Proven && p.accept("flow") {
-			t.Field = field.ProvenFlow
+		for word, longer := range s.longer {
+			if p.accept(word) {
+				t.Field = longer
+			}
 		}
 		return s.what == "" || p.value(t, word, s.what, true)
 	case class&familyWord != 0:
