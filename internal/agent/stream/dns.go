@@ -16,6 +16,7 @@ var dnsKind = Kind{
 	Ports:  []uint16{53},
 	Fields: []string{"dns.type", "dns.rrname", "dns.rrtype"},
 	New:    func(proto uint8) Parser { return &dnsParser{stream: proto == TCP} },
+	Proof:  quicProof,
 }
 
 // dnsParser reads a message, in front of which its length stands on a stream (RFC 1035, section

@@ -43,11 +43,11 @@ func kindTests(t testing.TB) []kindTest {
 	return all
 }
 
-// What is read of datagrams alone counts by a `prove`: a warning says where one is written down.
+// What is read of datagrams counts by a `prove`: a warning says where one is written down.
 func TestKindsOfDatagramsSayWhereAProofIs(t *testing.T) {
 	for _, k := range Kinds {
-		if of := !slices.Contains(k.Protos, TCP); of != (k.Proof != "") {
-			t.Errorf("%s is of datagrams alone: %t, and its proof is %q", k.Name, of, k.Proof)
+		if of := slices.Contains(k.Protos, UDP); of != (k.Proof != "") {
+			t.Errorf("%s is read of datagrams: %t, and its proof is %q", k.Name, of, k.Proof)
 		}
 	}
 }

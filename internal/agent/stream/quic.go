@@ -19,8 +19,11 @@ var quic = Kind{
 	New:    func(uint8) Parser { return &quicParser{} },
 
 	Initials: true,
-	Proof:    "in `levee profile show quic`",
+	Proof:    quicProof,
 }
+
+// quicProof is the Proof of kinds that have no profile of their own.
+const quicProof = "in `levee profile show quic`"
 
 // Numbers of RFC 9000 and RFC 9001.
 const (

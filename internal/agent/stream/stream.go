@@ -21,7 +21,7 @@ type Kind struct {
 	// Initials is that datagrams are read which begin with an Initial of QUIC, and no others.
 	Initials bool
 	// Proof says where a `prove` for its flows is written down: words of a hint, behind "as". A
-	// kind that is read of datagrams alone has one.
+	// kind that is read of datagrams has one.
 	Proof string
 }
 

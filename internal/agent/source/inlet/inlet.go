@@ -28,7 +28,7 @@ type Row struct {
 	// there.
 	Flows func(at string) (protos []uint8, ports []uint16)
 	// Proof says where a `prove` for datagrams that are read is written down: words of a hint,
-	// behind "as". A row has it whose Flows may be of UDP alone.
+	// behind "as". A row has it whose Flows may be of UDP.
 	Proof func(at string) string
 	// Fields are those that events of a place may have; nil: all of the format.
 	Fields func(at string) []string
