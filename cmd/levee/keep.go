@@ -26,6 +26,9 @@ func (e *env) keep(b *bringing) error {
 			e.Sayf("%s has come, and has the policy after %s", dev,
 				after.Round(10*time.Microsecond))
 		},
+		Renamed: func(was, now string) {
+			e.Sayf("%s is called %s now, and keeps its policy", was, now)
+		},
 		Old: func(dev string, err error) {
 			e.Sayf("%s has come, and gets the policy as it was read before: %v", dev, err)
 		},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/link"
 
@@ -31,44 +33,71 @@ func DownAfter(ctx context.Context, dev string, before func(what string), with .
 	err = store.Transact(ctx, func(s *store.Store) error {
 		defer func() { notes = s.Notes }()
 		d, err := attach.FindDevice(dev)
-		kept, kerr := keep.Leave(s, dev, with)
+		devs := []string{dev}
+		if err != nil {
+			now, rerr := attach.Renamed(s, dev)
+			if rerr != nil {
+				return rerr
+			}
+			if len(now) > 0 {
+				s.Note("%s is called %s now, and had kept its policy", dev, strings.Join(now, ", "))
+				devs = now
+			}
+		}
+		kept, kerr := keep.Leave(s, dev, slices.Concat(devs, with))
 		if kerr != nil {
 			return kerr
 		}
-		if err != nil && kept {
-			s.Note("%s is waited for no more", dev)
+		if err == nil {
+			return downFound(s, d, kept, before)
 		}
-		if err != nil {
+		if devs[0] == dev {
+			if kept {
+				s.Note("%s is waited for no more", dev)
+			}
 			return downVanished(s, dev, err)
 		}
-		key, err := attach.KeyOn(s, d)
-		if err != nil {
-			return err
-		}
-		a, err := generation.Settle(s, key)
-		switch {
-		case err != nil:
-			return downBroken(s, key, d, err)
-		case a == nil && (kept || len(s.Notes) > 0):
-			return nil
-		case a == nil:
-			if found, err := attach.RemoveStray(s, d); found || err != nil {
+		for _, now := range devs {
+			if d, err = attach.FindDevice(now); err == nil {
+				err = downFound(s, d, kept, before)
+			}
+			if err != nil {
 				return err
 			}
-			return notOnNamesake(s, dev)
 		}
-		defer a.Close()
-		if _, err := sets.SaveAttached(s, a, dev, ""); err != nil {
-			s.Note("%v", err)
-		}
-		if g := a.Current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {
-			if what := d.Card().Bounces(); what != "" {
-				before(what)
-			}
-		}
-		return generation.Detach(s, a)
+		return nil
 	})
 	return notes, err
+}
+
+// downFound takes the policy off an interface that there is.
+func downFound(s *store.Store, d *attach.Device, kept bool, before func(what string)) error {
+	key, err := attach.KeyOn(s, d)
+	if err != nil {
+		return err
+	}
+	a, err := generation.Settle(s, key)
+	switch {
+	case err != nil:
+		return downBroken(s, key, d, err)
+	case a == nil && (kept || len(s.Notes) > 0):
+		return nil
+	case a == nil:
+		if found, err := attach.RemoveStray(s, d); found || err != nil {
+			return err
+		}
+		return notOnNamesake(s, d.Name)
+	}
+	defer a.Close()
+	if _, err := sets.SaveAttached(s, a, d.Name, ""); err != nil {
+		s.Note("%v", err)
+	}
+	if g := a.Current(); before != nil && g != nil && g.Mode == store.XDPNative && !g.Joined {
+		if what := d.Card().Bounces(); what != "" {
+			before(what)
+		}
+	}
+	return generation.Detach(s, a)
 }
 
 // notOnNamesake says that an interface has no policy, and if another one of its name had one.
@@ -78,7 +107,7 @@ func notOnNamesake(s *store.Store, dev string) error {
 		return err
 	}
 	if a == nil {
-		return generation.NotAttached(dev)
+		return attach.SayRenamed(s, dev, generation.NotAttached(dev))
 	}
 	defer a.Close()
 	return fmt.Errorf("levee has no policy on this %s: the one that had %s is in another network "+

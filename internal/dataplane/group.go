@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -23,9 +24,9 @@ import (
 // the names, each once. Unless some will do, a name without an interface is an error, and so are
 // patterns that together fit none; both match kernel.ErrRefused.
 func Interfaces(names []string, some bool) ([]string, error) {
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	if err != nil {
-		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+		return nil, err
 	}
 	var devs []string
 	for _, name := range names {

@@ -71,7 +71,7 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 			return fmt.Errorf("only what \"on error\" asks for is in force on %s", o.Dev)
 		}
 		u := &up{Store: s, compile: compile, devs: []string{o.Dev}, UpOptions: UpOptions{
-			Dev: o.Dev, Names: base.Names,
+			Dev: o.Dev, putOn: base.Dev, Names: base.Names,
 			Confirm: o.Lease, PolicyPath: base.Policy, Source: base.Source, Files: files,
 			instead: base.Instead, live: o.Rules, proven: o.Proven}}
 		defer u.Close()

@@ -36,7 +36,8 @@ func moveOn(ctx context.Context, o UpOptions, compile CompileFunc) (*Report, err
 		if err != nil {
 			return err
 		}
-		o.Names, o.PolicyPath, o.Source, o.instead = g.Names, g.Policy, g.Source, g.Instead
+		o.putOn, o.Names = g.Dev, g.Names
+		o.PolicyPath, o.Source, o.instead = g.Policy, g.Source, g.Instead
 		key := g.key
 		if o.Files, err = s.SetFiles(key, g.Description); err != nil {
 			return err

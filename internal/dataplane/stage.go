@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -227,7 +228,8 @@ func (u *up) newDescription(st *staged, p *codegen.Program, t attach.Try, why st
 // describeOptions describes what the caller of Up and the device say of a generation.
 func (u *up) describeOptions(p *codegen.Program, t attach.Try, why string) *store.Description {
 	d := &store.Description{
-		Dev: u.Dev, Names: u.Names, Link: u.dev.Link, Ifindex: u.dev.Index, Netns: u.dev.Netns,
+		Dev: cmp.Or(u.putOn, u.Dev), Names: u.Names,
+		Link: u.dev.Link, Ifindex: u.dev.Index, Netns: u.dev.Netns,
 		Mode: t.Mode, Reason: why, Frags: t.Frags, Joined: u.joined,
 		Asked:  u.Mode == t.Mode || u.at != nil && u.at.Current().Asked,
 		Policy: u.PolicyPath, Hash: generation.HashOf(u.Source), Source: u.Source,

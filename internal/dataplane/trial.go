@@ -72,7 +72,8 @@ func WaitTrial(ctx context.Context, r *Report, interval time.Duration) (TrialEnd
 		if err != nil {
 			return NotConfirmed, err
 		}
-		i := slices.IndexFunc(all, func(a inspect.Attachment) bool { return a.Dev == r.Dev })
+		i := slices.IndexFunc(all,
+			func(a inspect.Attachment) bool { return a.Ifindex == r.Ifindex })
 		switch {
 		case i < 0 || all[i].Generation < r.Generation:
 			left, err := store.TimeLeft(r.deadline)

@@ -202,10 +202,12 @@ func TestWaitTrial(t *testing.T) {
 	}
 	wait(NotConfirmed)
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
-	if _, err := Confirm(context.Background(), "lv0"); err != nil {
+	rename(t, "lv0", "lan0") // it was "taken off meanwhile"
+	if _, err := Confirm(context.Background(), "lan0"); err != nil {
 		t.Fatal(err)
 	}
 	wait(Confirmed)
+	rename(t, "lan0", "lv0")
 	r = bringOnTrial(t, named("a.levee", "one"), time.Minute)
 	bring(t, "lv0", store.Auto, named("b.levee", "one"))
 	wait(Replaced)

@@ -51,6 +51,7 @@ type UpOptions struct {
 	instead    string     // why a policy that was in force is put there in place of another
 	egressMode store.Mode // of programs at egress beside XDP; "" is what the kernel has
 	still      string     // why the policy in force has to go to another hook (MoveOn)
+	putOn      string     // what Dev was called when the policy came; "" is Dev
 	tc         store.Mode // how programs are at tc ingress; "" is what the kernel has
 
 	live   []inspect.LiveRule // that are added to the policy (Live)

@@ -12,6 +12,7 @@ import (
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/tap"
+	"levee/internal/host/local"
 	"levee/internal/packet"
 )
 
@@ -101,7 +102,7 @@ func (namespace) refused() refusals {
 }
 
 func (namespace) elsewhere(dev string) (traffic, bool) {
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	if err != nil {
 		return traffic{}, false
 	}

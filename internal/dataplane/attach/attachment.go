@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,7 +50,13 @@ type Attachment struct {
 	OnDevice    uint32
 	Generations map[int]*store.Description // complete generations
 	Carried     store.Carried
+
+	name string // of its interface now; "": a reader does not see it
 }
+
+// NameNow returns the name that the interface of a policy in force has, as far as a reader can
+// tell.
+func (a *Attachment) NameNow() string { return cmp.Or(a.name, a.Current().Dev) }
 
 func (a *Attachment) Close() {
 	if a.Link != nil {
@@ -322,6 +329,7 @@ func readRunning(s *store.Store, a *Attachment) error {
 	if err != nil {
 		return kernel.Refuse(err, "look up interface %d", newest.Ifindex)
 	}
+	a.name = l.Attrs().Name
 	x := l.Attrs().Xdp
 	if x == nil || !x.Attached {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -129,6 +130,48 @@ func TcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 		ids = append(ids, uint32(p.ID))
 	}
 	return ids, nil
+}
+
+// Renamed lists the interfaces of this network namespace, by the names that they have now, whose
+// policy came when they were called name.
+func Renamed(s *store.Store, name string) (now []string, err error) {
+	netns, err := NetnsCookie()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.Keys()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		a, err := Open(s, key)
+		if err != nil {
+			continue // not this command's business
+		}
+		if g := a.Current(); g != nil && g.Netns == netns && g.Dev == name {
+			l, err := a.Here()
+			if err != nil {
+				a.Close()
+				return nil, err
+			}
+			if l != nil && l.Attrs().Name != name {
+				now = append(now, l.Attrs().Name)
+			}
+		}
+		a.Close()
+	}
+	return now, nil
+}
+
+// SayRenamed has the error that nothing is found under a name say which interfaces had it when
+// their policies came.
+func SayRenamed(s *store.Store, name string, notFound error) error {
+	now, err := Renamed(s, name)
+	if err != nil || len(now) == 0 {
+		return errors.Join(notFound, err)
+	}
+	return fmt.Errorf("%w; the one that had this name when its policy came is called %s now",
+		notFound, strings.Join(now, ", "))
 }
 
 // MovedAway returns the attachment of an interface that had that name in this network namespace and

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"levee/internal/dataplane/store"
 	"levee/internal/host/card"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 )
 
@@ -94,7 +93,7 @@ func interfaceOf(s *store.Store, key string) (string, error) {
 	if s.Leaves.Key == key && s.Leaves.Name != "" {
 		return s.Leaves.Name, nil
 	}
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	netns, nerr := NetnsCookie()
 	if err := errors.Join(err, nerr); err != nil {
 		return "", err

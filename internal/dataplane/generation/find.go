@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/store"
@@ -40,7 +41,7 @@ func NotedOn(ctx context.Context, dev string, fn func(*store.Store, *attach.Atta
 func Find(s *store.Store, dev string) (*attach.Attachment, error) {
 	d, err := attach.FindDevice(dev)
 	if err != nil {
-		return nil, err
+		return nil, attach.SayRenamed(s, dev, err)
 	}
 	key, err := attach.KeyOn(s, d)
 	if err != nil {
@@ -54,6 +55,13 @@ func Find(s *store.Store, dev string) (*attach.Attachment, error) {
 		err = NotAttached(dev)
 	}
 	return a, err
+}
+
+// Has reports whether an interface of this network namespace has a policy, also one that cannot be
+// read.
+func Has(ctx context.Context, dev string) bool {
+	err := TransactOn(ctx, dev, func(*store.Store, *attach.Attachment) error { return nil })
+	return !IsNotAttached(err) && !errors.Is(err, unix.ENODEV)
 }
 
 // NotAttachedError says that no policy is on an interface.

@@ -22,6 +22,7 @@ type DeviceCounters struct {
 	Dev      string
 	Counters []generation.SlotCounter // without CPUs
 
+	index   int
 	in      *store.Description // the generation in force
 	program uint32             // that its interface shows
 }
@@ -41,6 +42,7 @@ const lookAgain = 30 * time.Second
 
 type readDevice struct {
 	dev     string
+	index   int
 	in      *store.Description       // the policy in force
 	program uint32                   // that its interface shows
 	before  map[string]store.Counter // of generations that are gone
@@ -85,7 +87,7 @@ func (r *Reader) Read(ctx context.Context) ([]DeviceCounters, error) {
 	}
 	var out []DeviceCounters
 	for _, d := range r.devices {
-		out = append(out, DeviceCounters{d.dev, d.read(), d.in, d.program})
+		out = append(out, DeviceCounters{d.dev, d.read(), d.index, d.in, d.program})
 	}
 	return out, nil
 }
@@ -144,7 +146,8 @@ func (r *Reader) look(ctx context.Context) error {
 
 // readable opens the counters of an attachment.
 func readable(s *store.Store, a *attach.Attachment) (*readDevice, error) {
-	d := &readDevice{in: a.Current(), program: a.Shown(), before: map[string]store.Counter{}}
+	d := &readDevice{index: a.Ifindex, in: a.Current(), program: a.Shown(),
+		before: map[string]store.Counter{}}
 	for id, cpus := range a.Carried.Totals {
 		d.before[id] = generation.SumCPUs(cpus)
 	}

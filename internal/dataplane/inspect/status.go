@@ -209,6 +209,7 @@ func readStatus(s *store.Store, all bool) (out []Attachment, err error) {
 				t.Judging, err = tellJudging(s, a, nil)
 			}
 			if err == nil {
+				t.Dev = a.NameNow()
 				out = append(out, *t)
 			}
 			return err

@@ -15,7 +15,7 @@ import (
 // runs in any case: a look costs microseconds. It is used by one goroutine.
 type Watcher struct {
 	reader Reader
-	of     map[string]*watchedDevice // by interface
+	of     map[int]*watchedDevice // by index
 }
 
 type watchedDevice struct {
@@ -27,7 +27,8 @@ type watchedDevice struct {
 
 // Judged says whether a policy on an interface judges.
 type Judged struct {
-	Dev string
+	Dev     string
+	Ifindex int
 	Judging
 	// Changed: it was found otherwise the last time.
 	Changed bool
@@ -55,37 +56,38 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 	}
 	now := Monotonic()
 	var out []Judged
-	seen := map[string]*watchedDevice{}
+	seen := map[int]*watchedDevice{}
 	for i := range all {
 		d := &all[i]
-		l, err := netlink.LinkByName(d.Dev)
+		l, err := netlink.LinkByIndex(d.index) // another one may have its name
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		o := w.of[d.Dev]
+		dev := l.Attrs().Name
+		o := w.of[d.index]
 		judged, received := uint64(0), ReadReceived(l)
 		for _, c := range d.Counters {
 			judged += c.Packets
 		}
-		if o == nil || o.Generation != d.in.Generation || o.Ifindex != l.Attrs().Index {
-			o = &watchedDevice{Comparison: Begin(d.in.Generation, l.Attrs().Index, now, received,
-				judged),
+		if o == nil || o.Generation != d.in.Generation {
+			o = &watchedDevice{Comparison: Begin(d.in.Generation, d.index, now, received, judged),
 				told: NotYet}
 		}
-		seen[d.Dev] = o
+		seen[d.index] = o
 		can, whole := Comparable(l, d.in, d.program)
 		o.Look(now, received, judged, can, whole)
 		changed := o.State != o.told
 		if o.checked == 0 || now-o.checked > checkAgain {
 			before := len(o.amiss)
-			o.checked, o.amiss = now, attach.Amiss(l, card.Read(d.Dev), d.in)
+			o.checked, o.amiss = now, attach.Amiss(l, card.Read(dev), d.in)
 			changed = changed || before != len(o.amiss)
 		}
 		o.told = o.State
-		j := Judged{Dev: d.Dev, Judging: *o.Tell(attach.Driver(d.Dev), d.in.Mode), Changed: changed}
+		j := Judged{Dev: dev, Ifindex: d.index, Changed: changed,
+			Judging: *o.Tell(attach.Driver(dev), d.in.Mode)}
 		j.Amiss = o.amiss
 		out = append(out, j)
 	}

@@ -15,6 +15,7 @@ import (
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/store"
+	"levee/internal/host/local"
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
@@ -63,9 +64,9 @@ func boundHere(s *store.Store, running func(*store.Record) bool) (out []Binding,
 	if err != nil {
 		return nil, err
 	}
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	if err != nil {
-		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+		return nil, err
 	}
 	for _, r := range all {
 		if r.Netns != netns {
@@ -97,8 +98,8 @@ func EndIdle(ctx context.Context) (names []string, err error) {
 			if r.Netns != netns {
 				continue
 			}
-			others, lerr := othersOf(s, &r, "")
-			if err = errors.Join(err, lerr); len(others) == 0 && lerr == nil {
+			devs, lerr := devsOf(s, &r)
+			if err = errors.Join(err, lerr); len(devs) == 0 && lerr == nil {
 				err = errors.Join(err, End(s, &r))
 				names = append(names, r.Names...)
 			}
@@ -117,12 +118,17 @@ func Leave(s *store.Store, dev string, with []string) (found bool, err error) {
 	}
 	all, err := s.Records()
 	for _, r := range all {
-		if !r.Fits(netns, dev) && !slices.Contains(r.Names, dev) || r.Netns != netns {
+		if r.Netns != netns {
+			continue
+		}
+		devs, lerr := devsOf(s, &r)
+		if !r.Fits(netns, dev) && !slices.Contains(r.Names, dev) && !slices.Contains(devs, dev) {
+			err = errors.Join(err, lerr)
 			continue
 		}
 		found = true
-		others, lerr := othersOf(s, &r, dev)
-		others = slices.DeleteFunc(others, func(o string) bool { return slices.Contains(with, o) })
+		others := slices.DeleteFunc(devs,
+			func(o string) bool { return o == dev || slices.Contains(with, o) })
 		if lerr != nil || len(others) > 0 {
 			err = errors.Join(err, lerr)
 			s.Note("%s is kept together with %s, and gets the policy when it comes anew: "+
@@ -146,14 +152,23 @@ func End(s *store.Store, r *store.Record) error {
 	return generation.Sweep(s, "", func(*attach.Attachment) error { return nil })
 }
 
-// othersOf lists the interfaces that have a policy by a record, without one of them.
-func othersOf(s *store.Store, r *store.Record, dev string) (devs []string, err error) {
-	err = generation.Sweep(s, "", func(a *attach.Attachment) error {
+// devsOf lists the interfaces that have a policy by a record.
+func devsOf(s *store.Store, r *store.Record) (devs []string, err error) {
+	err = each(s, func(l netlink.Link, g *store.Description) {
+		if now := l.Attrs().Name; r.Fits(r.Netns, now) || r.Fits(g.Netns, g.Dev) {
+			devs = append(devs, now)
+		}
+	})
+	return devs, err
+}
+
+// each visits the interfaces of this network namespace that have a policy.
+func each(s *store.Store, visit func(netlink.Link, *store.Description)) error {
+	return generation.Sweep(s, "", func(a *attach.Attachment) error {
 		l, err := a.Here()
-		if err == nil && l != nil && l.Attrs().Name != dev && r.Fits(r.Netns, l.Attrs().Name) {
-			devs = append(devs, l.Attrs().Name)
+		if g := a.Current(); err == nil && l != nil && g != nil {
+			visit(l, g)
 		}
 		return err
 	})
-	return devs, err
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/attach"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/filter/sender"
@@ -46,6 +47,8 @@ type Events[R any] struct {
 	Old func(dev string, err error)
 	// Came says that an interface has come, and how long it took until it had the policy.
 	Came func(dev string, after time.Duration)
+	// Renamed says that one that has it is called otherwise now. It keeps it.
+	Renamed func(was, now string)
 	// Failed says that one could not get it.
 	Failed func(dev string, err error)
 	// Unlike says that `self` of the policy on one is not what the kernel delivers to the machine.
@@ -68,7 +71,7 @@ func Run[R any](ctx context.Context, names []string, path string, p Policy[R],
 	k := &keeper[R]{policy: p, tell: tell, seen: map[int]string{},
 		own:  map[int]*local.Own{},
 		ways: map[int][]byte{}, senders: map[int]*sender.Names{},
-		unlike: map[string]bool{}, past: map[string]time.Time{},
+		unlike: map[int]bool{}, past: map[string]time.Time{},
 		record: store.Record{Netns: netns, Names: names, Policy: path, Pid: os.Getpid(),
 			Starting: true}}
 	defer k.watcher.Close()
@@ -90,8 +93,8 @@ type keeper[R any] struct {
 	tell   Events[R]
 	record store.Record
 	seen   map[int]string // interfaces that have been looked at: their names
-	// interfaces by name where `self` of the policy may not be what the kernel delivers
-	unlike map[string]bool
+	// interfaces by index where `self` of the policy may not be what the kernel delivers
+	unlike map[int]bool
 	self   []netip.Prefix     // what it delivered when that was looked at last
 	own    map[int]*local.Own // of interfaces by index, when cookies were told last
 	ways   map[int][]byte     // of interfaces by index, when rules on ways back were told last
@@ -149,8 +152,20 @@ func overlap(some, others []string) bool {
 // unboundLook is how often a keeper looks whether it has been ended, while no interface comes.
 const unboundLook = 500 * time.Millisecond
 
+// errLost says that the kernel could not tell of all that has changed.
+var errLost = errors.New("messages of the kernel were lost")
+
 // watch gives interfaces their policy as they come.
 func (k *keeper[R]) watch(ctx context.Context) error {
+	err := k.follow(ctx, k.first)
+	for errors.Is(err, errLost) {
+		err = k.follow(ctx, k.again)
+	}
+	return err
+}
+
+// follow does what messages of the kernel ask for, once begin has looked at what there is.
+func (k *keeper[R]) follow(ctx context.Context, begin func(context.Context) error) error {
 	events := make(chan netlink.LinkUpdate, 1024)
 	done := make(chan struct{})
 	defer close(done)
@@ -163,7 +178,7 @@ func (k *keeper[R]) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.first(ctx); err != nil {
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	look := time.NewTicker(unboundLook)
@@ -185,8 +200,8 @@ func (k *keeper[R]) watch(ctx context.Context) error {
 			k.compare(ctx)
 			k.tellSenders(ctx, false)
 		case e, ok := <-events:
-			if !ok { // messages were lost: begin anew
-				return k.watch(ctx)
+			if !ok {
+				return errLost
 			}
 			k.watcher.Recheck() // an MTU or an offload may have changed
 			compare.Reset(compareSoon)
@@ -195,7 +210,7 @@ func (k *keeper[R]) watch(ctx context.Context) error {
 			}
 		case _, ok := <-self:
 			if !ok && ctx.Err() == nil {
-				return k.watch(ctx)
+				return errLost
 			}
 			k.tellSelf(ctx)
 		case <-again.C: // what is not told
@@ -225,8 +240,9 @@ func (k *keeper[R]) compare(ctx context.Context) {
 	}
 	for _, j := range all {
 		last, was := k.past[j.Dev]
+		_, ours := k.seen[j.Ifindex]
 		switch {
-		case !k.record.Fits(k.record.Netns, j.Dev):
+		case !ours:
 		case !j.Failed():
 			if was && j.State == inspect.Seen {
 				delete(k.past, j.Dev)
@@ -257,8 +273,11 @@ func (k *keeper[R]) first(ctx context.Context) error {
 				func(s *store.Store) error { return End(s, &k.record) }))
 		}
 	}
-	for _, dev := range k.seen {
-		k.unlike[dev] = true // something may have come or gone since the policy was put in force
+	if err := k.renamedBefore(ctx); err != nil {
+		return err
+	}
+	for index := range k.seen {
+		k.unlike[index] = true // something may have come or gone since the policy was put in force
 	}
 	k.tellSelf(ctx)
 	if err := k.begun(ctx); err != nil {
@@ -282,11 +301,50 @@ func (k *keeper[R]) begun(ctx context.Context) error {
 	})
 }
 
+// again looks at all interfaces where messages on them were lost. Those that have their policy keep
+// it as it is: somebody may have put a newer one in force.
+func (k *keeper[R]) again(ctx context.Context) error {
+	links, err := local.Links()
+	if err != nil {
+		return err
+	}
+	there := map[int]bool{}
+	for _, l := range links {
+		there[l.Attrs().Index] = true
+	}
+	for index := range k.seen {
+		if !there[index] {
+			k.gone(index)
+		}
+	}
+	for _, l := range links {
+		if err := k.look(ctx, l.Attrs().Index, l.Attrs().Name); err != nil {
+			return err
+		}
+	}
+	k.tellSelf(ctx)
+	return nil
+}
+
+// renamedBefore remembers the interfaces that another keeper gave their policy, and that are called
+// otherwise since.
+func (k *keeper[R]) renamedBefore(ctx context.Context) error {
+	return store.Transact(ctx, func(s *store.Store) error {
+		return each(s, func(l netlink.Link, g *store.Description) {
+			a := l.Attrs()
+			if k.record.Fits(g.Netns, g.Dev) && !k.record.Fits(k.record.Netns, a.Name) {
+				k.seen[a.Index] = g.Dev
+				k.renamed(a.Index, a.Name)
+			}
+		})
+	})
+}
+
 // there lists the interfaces that fit, and remembers them.
 func (k *keeper[R]) there() (devs []string, err error) {
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	if err != nil {
-		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+		return nil, err
 	}
 	for _, l := range links {
 		if a := l.Attrs(); k.record.Fits(k.record.Netns, a.Name) {
@@ -315,24 +373,59 @@ func (k *keeper[R]) bound() (bool, error) {
 
 // event looks at an interface that has come, gone, or changed its name.
 func (k *keeper[R]) event(ctx context.Context, e netlink.LinkUpdate) error {
-	began := time.Now()
-	a := e.Attrs()
 	switch {
-	case e.Header.Type == unix.RTM_DELLINK:
-		delete(k.seen, a.Index)
-		delete(k.own, a.Index)
-		delete(k.senders, a.Index)
+	case e.Family == unix.AF_BRIDGE: // it came to a bridge, or left one
 		return nil
-	case k.seen[a.Index] == a.Name || !k.record.Fits(k.record.Netns, a.Name):
+	case e.Header.Type == unix.RTM_DELLINK:
+		k.gone(e.Attrs().Index)
 		return nil
 	}
-	k.seen[a.Index] = a.Name
+	return k.look(ctx, e.Attrs().Index, e.Attrs().Name)
+}
+
+// gone forgets an interface.
+func (k *keeper[R]) gone(index int) {
+	delete(k.seen, index)
+	delete(k.own, index)
+	delete(k.senders, index)
+	delete(k.unlike, index)
+}
+
+// renamed says that an interface that has the policy is called otherwise.
+func (k *keeper[R]) renamed(index int, now string) {
+	was := k.seen[index]
+	k.seen[index] = now
+	if k.tell.Renamed != nil {
+		k.tell.Renamed(was, now)
+	}
+}
+
+// look gives an interface its policy if it has come, or got a name that fits. One that has a policy
+// when its name changes keeps that, whatever the name.
+func (k *keeper[R]) look(ctx context.Context, index int, name string) error {
+	began := time.Now()
+	was, known := k.seen[index]
+	if known && was == name {
+		return nil
+	}
+	if known {
+		if generation.Has(ctx, name) {
+			k.renamed(index, name)
+			k.tellSelf(ctx)
+			return nil
+		}
+		k.gone(index)
+	}
+	if !k.record.Fits(k.record.Netns, name) {
+		return nil
+	}
+	k.seen[index] = name
 	adopted := false
 	err := store.Transact(ctx, func(s *store.Store) (err error) {
 		if _, err := os.Stat(s.Keeps(k.record.ID() + ".json")); err != nil {
 			return ErrUnkept
 		}
-		adopted, err = k.policy.Adopt(s, a.Name)
+		adopted, err = k.policy.Adopt(s, name)
 		return err
 	})
 	if errors.Is(err, ErrUnkept) {
@@ -340,14 +433,14 @@ func (k *keeper[R]) event(ctx context.Context, e netlink.LinkUpdate) error {
 	}
 	if !adopted {
 		if err != nil && k.tell.Failed != nil {
-			k.tell.Failed(a.Name, err)
+			k.tell.Failed(name, err)
 		}
 		// Somebody may have put a newer one in force since.
-		if err := k.policy.Anew(a.Name); err != nil && k.tell.Old != nil {
-			k.tell.Old(a.Name, err)
+		if err := k.policy.Anew(name); err != nil && k.tell.Old != nil {
+			k.tell.Old(name, err)
 		}
 		var reps []R
-		if reps, err = k.policy.Put(ctx, []string{a.Name}); len(reps) > 0 {
+		if reps, err = k.policy.Put(ctx, []string{name}); len(reps) > 0 {
 			err = nil
 		}
 	}
@@ -355,13 +448,13 @@ func (k *keeper[R]) event(ctx context.Context, e netlink.LinkUpdate) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil && k.tell.Failed != nil:
-		k.tell.Failed(a.Name, err) // it may have gone meanwhile; another may come
+		k.tell.Failed(name, err) // it may have gone meanwhile; another may come
 	case err != nil:
 	default:
 		if k.tell.Came != nil {
-			k.tell.Came(a.Name, time.Since(began))
+			k.tell.Came(name, time.Since(began))
 		}
-		k.unlike[a.Name] = true // others may have left while it was away
+		k.unlike[index] = true // others may have left while it was away
 		k.tellSelf(ctx)
 	}
 	return nil

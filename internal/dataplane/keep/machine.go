@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"levee/internal/dataplane/around"
@@ -27,20 +29,22 @@ func (k *keeper[R]) tellSelf(ctx context.Context) {
 		}
 	}
 	same := slices.Equal(there, k.self)
-	for index, dev := range k.seen {
+	for index, dev := range k.names() {
 		k.tellOwn(ctx, index, dev)
 		k.tellWays(ctx, index, dev)
 		failed := err
 		switch {
 		case failed != nil:
-		case same && !k.unlike[dev]:
+		case same && !k.unlike[index]:
 			continue
-		case k.unlike[dev]:
+		case k.unlike[index]:
 			failed = sets.ResetSelf(ctx, dev, there)
 		default:
 			failed = sets.TellSelf(ctx, dev, gone, there)
 		}
-		k.told(ctx, dev, failed)
+		if k.unlike[index] = failed != nil; failed != nil {
+			k.refused(ctx, dev, failed)
+		}
 	}
 	if err == nil {
 		k.self = there
@@ -56,7 +60,7 @@ func (k *keeper[R]) tellSenders(ctx context.Context, always bool) {
 		return
 	}
 	k.account = stamp
-	for index, dev := range k.seen {
+	for index, dev := range k.names() {
 		is, err := around.TellSenders(ctx, dev, k.senders[index])
 		k.senders[index] = is
 		if err != nil {
@@ -92,12 +96,16 @@ func (k *keeper[R]) tellWays(ctx context.Context, index int, dev string) {
 	}
 }
 
-// told notes whether `self` of the policy on an interface is what it should be.
-func (k *keeper[R]) told(ctx context.Context, dev string, err error) {
-	k.unlike[dev] = err != nil
-	if err != nil {
-		k.refused(ctx, dev, err)
+// names returns what the interfaces that are looked after are called now. One may have been
+// renamed, and the message that says so not have been read.
+func (k *keeper[R]) names() map[int]string {
+	now := maps.Clone(k.seen)
+	for index := range now {
+		if l, err := netlink.LinkByIndex(index); err == nil {
+			now[index] = l.Attrs().Name
+		}
 	}
+	return now
 }
 
 // refused says that a policy could not be told of what the kernel takes.

@@ -2,6 +2,7 @@ package card
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -86,7 +87,7 @@ func (c *Card) read(e *ethtool.Ethtool) {
 	}
 	c.Bond = true
 	all, err := netlink.LinkList()
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // others come and go
 		return
 	}
 	for _, port := range all {

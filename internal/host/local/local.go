@@ -75,6 +75,19 @@ func consistent(read func() error) (err error) {
 	return nil
 }
 
+// Links lists the interfaces of this network namespace. One that goes while the list is read leaves
+// no other out of it.
+func Links() (all []netlink.Link, err error) {
+	err = consistent(func() (err error) {
+		all, err = netlink.LinkList()
+		return err
+	})
+	if err != nil {
+		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+	}
+	return all, nil
+}
+
 func addresses() (out []netip.Prefix, err error) {
 	err = consistent(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
@@ -127,15 +140,13 @@ func reached(family int) (tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out, consistent(func() error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			if v, ok := l.(*netlink.Vrf); ok { // by the rule of all of them, l3mdev
-				out[int(v.Table)] = append(out[int(v.Table)], all)
-			}
+	links, err := Links()
+	for _, l := range links {
+		if v, ok := l.(*netlink.Vrf); ok { // by the rule of all of them, l3mdev
+			out[int(v.Table)] = append(out[int(v.Table)], all)
 		}
-		return err
-	})
+	}
+	return out, err
 }
 
 // ofAPart tells rules that only a part of the packets to a destination meet, or packets of this

@@ -23,13 +23,9 @@ type Own struct {
 
 // OwnOf tells it of the interface of an index.
 func OwnOf(index int) (*Own, error) {
-	var links []netlink.Link
-	err := consistent(func() (err error) {
-		links, err = netlink.LinkList()
-		return err
-	})
+	links, err := Links()
 	if err != nil {
-		return nil, kernel.Refuse(err, "list the interfaces of this network namespace")
+		return nil, err
 	}
 	o := &Own{}
 	if o.MACs, err = macs(links, index); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"levee/internal/host/account"
 	"levee/internal/host/linklayer"
+	"levee/internal/host/local"
 )
 
 // On lists the sessions of this machine whose packets arrive on dev, or on an interface on top of
@@ -162,7 +163,7 @@ func interfacesAbove(dev string) (map[int]upper, error) {
 	if _, err := linklayer.Of(l); err != nil {
 		return nil, err
 	}
-	links, err := netlink.LinkList()
+	links, err := local.Links()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
