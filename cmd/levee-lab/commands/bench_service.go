@@ -24,7 +24,8 @@ two cores the generator shares one with them.
 
 With --profile, measure services over UDP behind their profiles in place of the web service, under
 floods of packets as their clients send them first: "random" from drawn addresses, "idle" in the
-names of clients that have sessions. Each is measured without a defence, behind nftables, behind the
+names of clients that have sessions. "stray" are packets as of sessions, from drawn addresses. Each
+is measured without a defence, behind nftables, behind the
 profile without what proves clients, behind the profile, and behind "foreknown": joins, packets of
 sessions, and joins from addresses in whose name the flood comes.
 
@@ -39,7 +40,7 @@ compare. Four minutes.
 Each request counts from when it was due, and fails after a second, or with --profile after
 --patience: who comes for the first time to a greylist has to come again, as his protocol has it.
 Those that are due later than that before the end of the flood are left out. Fifteen minutes for a
-family and a round, and nine for all profiles.`
+family and a round, and fourteen for all profiles.`
 
 const benchServiceExample = `  sudo levee bench service --html service.html
   sudo levee bench service --flood syn,udp --defence none,levee --rate 1M

@@ -25,26 +25,34 @@ const (
 	burst          = 32 // packets of the flood that come at once, as network cards hand them over
 )
 
-// forgery is where the packets of a flood say that they come from.
+// forgery is what a flood has, and where its packets say that they come from.
 type forgery struct {
 	name, what string
+	lines      func(*talk.Service) []string
 	from       func(idle []netip.Addr) string
 }
 
 var forgeries = []forgery{
-	{"random", "from drawn addresses", func([]netip.Addr) string { return "16.0.0.0/4 random" }},
-	{"idle", "in the names of clients with sessions", func(idle []netip.Addr) string {
-		var list []string
-		for _, a := range idle {
-			list = append(list, a.String())
-		}
-		return "{ " + strings.Join(list, ", ") + " } random"
-	}},
+	{"random", "first packets of clients that %s, from drawn addresses", firsts, fromDrawn},
+	{"idle", "first packets of clients that %s, in the names of clients with sessions", firsts,
+		func(idle []netip.Addr) string {
+			var list []string
+			for _, a := range idle {
+				list = append(list, a.String())
+			}
+			return "{ " + strings.Join(list, ", ") + " } random"
+		}},
+	{"stray", "packets as of clients that %s and go on, from drawn addresses",
+		func(t *talk.Service) []string { return t.Stray }, fromDrawn},
 }
+
+func firsts(t *talk.Service) []string { return t.Forged }
+
+func fromDrawn([]netip.Addr) string { return "16.0.0.0/4 random" }
 
 func forgeryName(f forgery) string { return f.name }
 
-// ForgedNames are the floods against services behind profiles: where they say that they come from.
+// ForgedNames are the floods against services behind profiles.
 func ForgedNames() []string { return bench.Names(forgeries, forgeryName) }
 
 // ProfileNames are the profiles whose services are measured.
@@ -174,6 +182,9 @@ func runProfiles(ctx context.Context, o Options) (r *Report, err error) {
 		for n, i := range bench.InTurn(round, each) {
 			t, f := services[i/len(chosen)/len(floods)], floods[i/len(chosen)%len(floods)]
 			name := chosen[i%len(chosen)]
+			if len(f.lines(t)) == 0 {
+				continue // it has no sessions
+			}
 			o.Tell(fmt.Sprintf("%s, flood %s, %s", t.Name, f.name, name), round*each+n,
 				each*o.Rounds)
 			if err = r.talked(ctx, &o, s, t, f, name, round); err != nil || ctx.Err() != nil {
@@ -189,7 +200,7 @@ func runProfiles(ctx context.Context, o Options) (r *Report, err error) {
 func (r *Report) talked(ctx context.Context, o *Options, s *demo.Stage, t *talk.Service, f forgery,
 	name string, round int) (err error) {
 	run := Once{Round: round, Flood: t.Name + " " + f.name, Defence: name,
-		What: fmt.Sprintf("first packets of clients that %s, %s", t.What, f.what)}
+		What: fmt.Sprintf(f.what, t.What)}
 	d, err := defence(name, t)
 	if err != nil {
 		return err
@@ -230,11 +241,11 @@ func (r *Report) talked(ctx context.Context, o *Options, s *demo.Stage, t *talk.
 	return nil
 }
 
-// forgedBy is a flood of first packets of a service's clients.
+// forgedBy is a flood of packets as a service's clients send them.
 func forgedBy(t *talk.Service, f forgery, s *demo.Stage) (gen.Config, error) {
 	out := s.World.Devices[0]
 	var text strings.Builder
-	for _, line := range t.Forged {
+	for _, line := range f.lines(t) {
 		fmt.Fprintf(&text, "ipv4 udp from %s to %s ttl 64 from port 1024-65535 random port %d %s\n",
 			f.from(s.Idle()), s.Server.Devices[0].IPv4.Addr(), t.Port, line)
 	}

@@ -48,9 +48,11 @@ var (
 		[]byte("dl\x00\x001.0.0.0\x00"), hexed("00"))
 	a2sAnswers = map[byte][]byte{a2s.Info: a2sAnswer,
 		a2s.Player: hexed("ffffffff 44 00"), a2s.Rules: hexed("ffffffff 45 0000")} // none
-	games = &Service{
+	sourceSession = hexed("01000000 00000000")
+	games         = &Service{
 		Name: "source-engine", What: "ask what the server is, by A2S", Port: 27015,
 		Forged: []string{forged(a2s.Query(a2s.Info), "")},
+		Stray:  []string{forged(sourceSession, "len 64")},
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			want := binary.LittleEndian.Uint32(k.value(from, 4))
 			switch number, ok := a2s.Echo(msg); {
@@ -78,7 +80,7 @@ var (
 			}
 			return errors.New("a query is answered by one number after the other")
 		},
-		goOn: func(c *talk) error { return c.echoed(hexed("01000000 00000000")) },
+		goOn: func(c *talk) error { return c.echoed(sourceSession) },
 	}
 )
 
@@ -93,6 +95,7 @@ var (
 	goldsrc   = &Service{
 		Name: "goldsrc", What: "ask for a number and join", Port: 27015,
 		Forged: []string{forged(goldFirst, "")},
+		Stray:  []string{forged(sourceSession, "len 64")},
 		again:  6 * time.Second,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			digits := strconv.AppendUint(nil,
@@ -141,12 +144,14 @@ var (
 	}
 	rakFirst   = slices.Concat([]byte{5}, rakMagic, []byte{11}, make([]byte, 1446))
 	rakForged  = forged(slices.Concat([]byte{5}, rakMagic, []byte{11}), "len 512")
+	rakSession = hexed("84 000000 60")
 	rakAddress = hexed("04 3f57fefe 4abc")
 	raknet     = &Service{
 		Name: "raknet", What: "ping and open a connection", Port: 19132,
 		// Of pings one of each half that the profile makes of them.
 		Forged: []string{forged(rakPing(0), "len 512"), rakForged, forged(rakPing(8), "len 512"),
 			rakForged},
+		Stray: []string{forged(rakSession, "len 64")},
 		again: 500 * time.Millisecond,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 4)
@@ -181,7 +186,7 @@ var (
 				hexed("05d4"), c.id[:]), func(b []byte) bool { return at(b, 0, []byte{8}) })
 			return err
 		},
-		goOn: func(c *talk) error { return c.echoed(hexed("84 000000 60")) },
+		goOn: func(c *talk) error { return c.echoed(rakSession) },
 	}
 )
 
@@ -197,6 +202,7 @@ var (
 	quic = &Service{
 		Name: "quic", What: "open a connection of QUIC", Port: 443,
 		Forged: []string{forged(quicInitial(drawn(8))[:40], "len 1228")},
+		Stray:  []string{forged(slices.Concat([]byte{0x40}, drawn(8)), "len 64")},
 		again:  time.Second, // RFC 9002 section 6.2.2: twice an RTT of 333 ms, and more
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 8)
@@ -232,6 +238,7 @@ var (
 	wireguard = &Service{
 		Name: "wireguard", What: "make a handshake and send data", Port: 51820,
 		Forged: []string{forged(wgHandshake(drawn(4)), "")},
+		Stray:  []string{forged(slices.Concat(hexed("04000000"), drawn(4)), "len 64")},
 		again:  5 * time.Second, // REKEY_TIMEOUT
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 4)
@@ -262,9 +269,11 @@ var (
 // OpenVPN without a key: a reset, the server's with its identifier, which the acknowledgement names
 // (the protocol's page in the sources of OpenVPN, doc/doxygen/doc_protocol_overview.h).
 var (
-	openvpn = &Service{
+	openvpnData = hexed("48 000000")
+	openvpn     = &Service{
 		Name: "openvpn", What: "reset, acknowledge and send data", Port: 1194,
 		Forged: []string{forged(slices.Concat([]byte{0x38}, drawn(8), make([]byte, 5)), "")},
+		Stray:  []string{forged(openvpnData, "len 64")},
 		again:  2 * time.Second,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 8)
@@ -287,6 +296,6 @@ var (
 			return c.echoed(slices.Concat([]byte{0x20}, c.id[:], hexed("01 00000000"),
 				answer[1:9], hexed("00000001")))
 		},
-		goOn: func(c *talk) error { return c.echoed(hexed("48 000000")) },
+		goOn: func(c *talk) error { return c.echoed(openvpnData) },
 	}
 )

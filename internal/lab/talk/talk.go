@@ -34,6 +34,8 @@ type Service struct {
 	// Forged are first packets of a client, as who forges addresses sends them: what a template has
 	// behind the port, a line each.
 	Forged []string
+	// Stray are the same of sessions that there are not; none where there are no sessions.
+	Stray []string
 	// AddressIsProof says that who is proven is an address, by TCP, and not a flow.
 	AddressIsProof bool
 

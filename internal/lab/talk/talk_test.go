@@ -115,6 +115,9 @@ func TestWhatAServerSaysIsOfItsClient(t *testing.T) {
 				t.Errorf("%s has an empty line", s.Name)
 			}
 		}
+		if (len(s.Stray) > 0) != s.GoesOn() {
+			t.Errorf("%s goes on: %v; packets of no session: %q", s.Name, s.GoesOn(), s.Stray)
+		}
 	}
 	for of, answer := range a2sAnswers {
 		number, ok := a2s.Number(games.answer(k, one, a2s.Query(of, 0)))
