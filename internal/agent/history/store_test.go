@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -359,6 +360,9 @@ func FuzzAFile(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(magic))
+	if err := s.Close(); err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
 		// the sums are made right: whoever writes the file can do so, too
@@ -387,7 +391,44 @@ func FuzzAFile(f *testing.F) {
 		if err := s.Add(Second{5, []Amount{{rule("eth0", "a"), 5, 500}}}); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.Close(); err != nil { // or a process has too many open files some day
+			t.Fatal(err)
+		}
 	})
+}
+
+// TestOtherFilesAreNoSegments: a copy that somebody made beside a segment, and a file with a number
+// that none has, are neither read nor written, and the segment goes on.
+func TestOtherFilesAreNoSegments(t *testing.T) {
+	dir := t.TempDir()
+	second := Second{7, []Amount{{rule("eth0", "a"), 5, 500}}}
+	s, err := open(dir, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Add(second), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	others := []string{"1s-00000001.bak", "1s-7", "1s-zz", "5s-", "5s--0000001"}
+	for _, name := range others {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err = open(dir, small); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Add(second), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Damaged) > 0 || s.count != 2 {
+		t.Errorf("%d seconds, want 2; damaged: %q", s.count, s.Damaged)
+	}
+	for _, name := range others {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != name || err != nil {
+			t.Errorf("%s has become %q, %v", name, b, err)
+		}
+	}
 }
 
 func TestCountsOfReadings(t *testing.T) {

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,22 +47,34 @@ func (t *tier) path(number int) string {
 	return filepath.Join(t.dir, fmt.Sprintf("%ds-%08d", t.step, number))
 }
 
-// open finds the segments. What follows a damaged record in one is not read; in the last it is
-// overwritten.
-func (t *tier) open() (damaged []string, err error) {
+// find returns the segments by number. Files with names that no tier gives, such as copies, are none.
+func (t *tier) find() (found []segment, err error) {
 	names, err := filepath.Glob(filepath.Join(t.dir, fmt.Sprintf("%ds-*", t.step)))
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
-	buf := []byte(nil)
-	for i, name := range names {
+	for _, name := range names {
 		s := segment{path: name}
 		digits := strings.TrimPrefix(filepath.Base(name), fmt.Sprintf("%ds-", t.step))
-		if n, err := fmt.Sscanf(digits, "%08d", &s.number); n != 1 || err != nil {
-			continue
+		if s.number, err = strconv.Atoi(digits); err == nil && s.number > 0 &&
+			t.path(s.number) == name {
+			found = append(found, s)
 		}
-		info, err := os.Stat(name)
+	}
+	slices.SortFunc(found, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
+	return found, nil
+}
+
+// open finds the segments. What follows a damaged record in one is not read; in the last it is
+// overwritten.
+func (t *tier) open() (damaged []string, err error) {
+	found, err := t.find()
+	if err != nil {
+		return nil, err
+	}
+	buf := []byte(nil)
+	for i, s := range found {
+		info, err := os.Stat(s.path)
 		if err != nil {
 			return nil, err
 		}
@@ -71,18 +85,18 @@ func (t *tier) open() (damaged []string, err error) {
 		w := t.begin()
 		good := s.each(buf, func(p []byte) bool { return w.note(&s, p) })
 		if good < s.bytes {
-			damaged = append(damaged, fmt.Sprintf("%s: %d bytes after byte %d", name,
+			damaged = append(damaged, fmt.Sprintf("%s: %d bytes after byte %d", s.path,
 				s.bytes-good, good))
 			s.bytes = good
 		}
-		if s.points == 0 && i < len(names)-1 {
-			if err := os.Remove(name); err != nil {
+		if s.points == 0 && i < len(found)-1 {
+			if err := os.Remove(s.path); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		t.segs = append(t.segs, s)
-		if i == len(names)-1 {
+		if i == len(found)-1 {
 			t.numbers, t.shown, t.present = w.numbers, w.shown, w.present
 		}
 		t.last = max(t.last, w.last)
