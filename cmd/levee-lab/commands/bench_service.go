@@ -23,11 +23,11 @@ defence "foreknown", a policy that names the visitors, the rest is seen that is 
 two cores the generator shares one with them.
 
 With --profile, measure services over UDP behind their profiles in place of the web service, under
-floods of packets as their clients send them first: "random" from drawn addresses, "idle" in the
-names of clients that have sessions. "stray" are packets as of sessions, from drawn addresses. Each
-is measured without a defence, behind nftables, behind the
-profile without what proves clients, behind the profile, and behind "foreknown": joins, packets of
-sessions, and joins from addresses in whose name the flood comes.
+floods of packets as their clients send them: first ones, "random" from drawn addresses and "idle"
+in the names of clients that have sessions, and "stray" as of sessions, from drawn addresses. Each
+is measured without a defence, behind nftables, behind the profile without what proves clients,
+behind the profile, and behind "foreknown": joins, packets of sessions, and joins from addresses in
+whose name the flood comes.
 
 With --rrul, measure a service under TCP at full speed both ways in the place of floods: --flows
 from it and as many to it for --during, with UDP datagrams and echo requests beside them (--probes a

@@ -47,7 +47,8 @@ func (t *tier) path(number int) string {
 	return filepath.Join(t.dir, fmt.Sprintf("%ds-%08d", t.step, number))
 }
 
-// find returns the segments by number. Files with names that no tier gives, such as copies, are none.
+// find returns the segments by number. Files with names that no tier gives, such as copies, are no
+// segments.
 func (t *tier) find() (found []segment, err error) {
 	names, err := filepath.Glob(filepath.Join(t.dir, fmt.Sprintf("%ds-*", t.step)))
 	if err != nil {

@@ -5,6 +5,7 @@ package service
 import (
 	"bufio"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"os"
@@ -36,7 +37,8 @@ type real struct {
 	joined  string
 	first   string // what the first client writes besides
 	again   bool   // the profile has strangers come again, and the client does
-	floods  string // lines behind the port, for a profile that the lab has no service of
+	floods  string // protocol of the flood, for a profile that the lab has no service of
+	forged  string // what stands behind the port in such a flood
 }
 
 const (
@@ -76,6 +78,23 @@ zone:
 ns 300 IN A 192.0.2.53
 www 300 IN A 192.0.2.1
 `
+	// A telephone of baresip: where it listens, what it plays to the other end, and who it is.
+	phoneConf = `module_path /usr/lib/baresip/modules
+module g711.so
+module aufile.so
+module_tmp account.so
+module_app menu.so
+rtp_ports 10000-20000
+audio_source aufile,$TMP/tone.wav
+audio_player aufile,$TMP/heard.wav
+audio_alert aufile,$TMP/alert.wav
+`
+	// The first packet of a client of ENet: a header without a peer, and its request to connect.
+	enetConnect = `payload hex "8fff000182ff00010000ffff00000578000100000000000100000000` +
+		`00000000000013880000000200000002a1b2c3d400000000"`
+	invite = "INVITE sip:server@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.2:5060;" +
+		"branch=z9hG4bK1\r\nFrom: <sip:a@192.0.2.2>;tag=1\r\nTo: <sip:server@192.0.2.1>\r\n" +
+		"Call-ID: 1\r\nCSeq: 1 INVITE\r\nContact: <sip:a@192.0.2.2>\r\nContent-Length: 0\r\n\r\n"
 	nameQueries = "cat > $TMP/zone <<'E'\n" + zoneFile + "E\ncat > $TMP/nsd.conf <<E\n" +
 		serverConf + "E\nexec nsd -d -c $TMP/nsd.conf"
 )
@@ -131,20 +150,20 @@ var reals = []real{
 		join: "rm -f $TMP/log; touch $TMP/log\n" +
 			"openvpn --dev null --client --ifconfig-noexec --route-noexec --proto udp " +
 			"--remote $AT 1194 --nobind --cert $TMP/c.pem --key $TMP/k.pem " +
-			"--peer-fingerprint $(cat $TMP/print) > $TMP/log & trap 'kill $!' EXIT\n" +
+			"--peer-fingerprint $(cat $TMP/print) > $TMP/log & trap 'kill $!' EXIT INT\n" +
 			"timeout 25 sh -c 'until grep Initialization $TMP/log; " +
 			"do sleep 0.1; done'",
 		joined: "Initialization Sequence Completed"},
 	{name: "wireguard-go", use: "wireguard", again: true, port: 51820,
 		version: "go version -m $REAL/wireguard | grep -m 1 mod",
 		serve: "wg genkey > $TMP/s; wg genkey > $TMP/p\n$REAL/wireguard -f lvwgs &\n" +
-			"trap 'kill $!' EXIT\n" +
+			"trap 'kill $!' EXIT INT\n" +
 			"timeout 10 sh -c 'until wg show lvwgs >&- 2>&-; do sleep 0.1; done'\n" +
 			"wg set lvwgs listen-port 51820 private-key $TMP/s peer $(wg pubkey < $TMP/p) " +
 			"allowed-ips 10.77.0.2/32\nip addr add 10.77.0.1/24 dev lvwgs\nip link set lvwgs up\n" +
 			"echo ready\ncat",
 		ready: "ready",
-		join: "$REAL/wireguard -f lvwgc &\ntrap 'kill $!' EXIT\n" +
+		join: "$REAL/wireguard -f lvwgc &\ntrap 'kill $!' EXIT INT\n" +
 			"timeout 10 sh -c 'until wg show lvwgc >&- 2>&-; do sleep 0.1; done'\n" +
 			"wg set lvwgc private-key $TMP/p peer $(wg pubkey < $TMP/s) endpoint $AT:51820 " +
 			"allowed-ips 10.77.0.1/32\nip addr add 10.77.0.2/24 dev lvwgc\nip link set lvwgc up\n" +
@@ -164,6 +183,57 @@ var reals = []real{
 			"E\nexec unbound -d -c $TMP/unbound.conf",
 		ready: "start of service", join: "dig +tries=3 +time=2 @$AT www.example A +short",
 		joined: "192.0.2.1", floods: "udp"},
+	{name: "coturn", use: "turn", again: true, port: 3478,
+		version: "turnserver --version | tail -1",
+		serve: "cd $TMP; turnserver -n --listening-ip=$AT --relay-ip=$AT --user u:p --realm r " +
+			"--lt-cred-mech --no-cli --no-tls --no-dtls --pidfile=$TMP/pid " +
+			"--log-file=$TMP/turn.log >&- 2>&- &\ntrap 'kill $!' EXIT INT\n" +
+			"timeout 10 sh -c 'until ss -Hlun sport 3478 | grep -q .; do sleep 0.1; done'\n" +
+			"echo ready; cat",
+		ready: "ready", joined: "both hear",
+		join: "timeout 30 turnutils_uclient -u u -w p -y -n 5 -c $AT 2>&1 | " +
+			"grep -q 'recv_msgs=[1-9]' && echo both hear",
+		floods: "udp", forged: `payload hex "000300002112a4425a5a5a5a5a5a5a5a5a5a5a5a"`},
+	{name: "ENet", use: "fivem", again: true, port: 30120,
+		version: "dpkg-query -W python3-enet libenet7",
+		serve:   "exec /usr/bin/python3 $PY/over_enet.py serve $AT 30120", ready: "ready",
+		join: "/usr/bin/python3 $PY/over_enet.py join $AT 30120", joined: "joined",
+		floods: "udp", forged: enetConnect},
+	{name: "SIPp", use: "sip", port: 5060, version: "sipp -v | grep SIPp",
+		serve: "cd $TMP; sipp -sn uas -i $AT -p 5060 -rtp_echo -mi $AT -mp 10000 -nostdin " +
+			">&- 2>&- &\n" +
+			"trap 'kill $!' EXIT INT; echo ready; cat",
+		ready: "ready", joined: "all", again: true,
+		join: "cd $TMP; sipp -sn uac $AT:5060 -m 3 -d 300 -timeout 20 -nostdin >&- 2>&- && " +
+			"echo all",
+		floods: "udp", forged: hexLine(invite)},
+	{name: "baresip, which rings and talks", use: "sip", port: 5060,
+		version: "baresip -h 2>&1 | grep -o 'baresip v[0-9.]*'",
+		serve: phone + "phone $TMP/s server auto \"sip_listen $AT:5060\"\n" +
+			"baresip -v -f $TMP/s >> $TMP/s.log 2>&1 < /dev/null &\ntrap 'kill $!' EXIT INT\n" +
+			"timeout 10 sh -c 'until grep -q \"baresip is ready\" $TMP/s.log; " +
+			"do sleep 0.1; done'\n" +
+			"echo ready; cat",
+		ready: "ready", joined: "both hear", again: true,
+		join: phone + "phone $TMP/c client manual; : > $TMP/c.log\n: > $TMP/s.log\n" +
+			"baresip -v -f $TMP/c -e \"/dial sip:server@$AT\" > $TMP/c.log 2>&1 < /dev/null &\n" +
+			"trap 'kill $!' EXIT INT\n" +
+			"timeout 20 sh -c 'until grep -q \"incoming rtp\" $TMP/c.log && " +
+			"grep -q \"incoming rtp\" $TMP/s.log; do sleep 0.1; done' && echo both hear\n" +
+			"tail -n 9 $TMP/c.log $TMP/s.log",
+		floods: "udp", forged: hexLine(invite)},
+}
+
+// phone is a shell's function that writes the configuration of a telephone.
+const phone = "phone() {\nmkdir -p $1; : > $1/contacts\n" +
+	"echo \"<sip:$2@localhost>;regint=0;answermode=$3;audio_codecs=pcmu\" > $1/accounts\n" +
+	"cat > $1/config <<E\n" + phoneConf + "$4\nE\n" +
+	"python3 -c \"import wave; w = wave.open('$TMP/tone.wav', 'wb'); w.setnchannels(1); " +
+	"w.setsampwidth(2); w.setframerate(8000); w.writeframes(bytes(range(256)) * 1250)\"\n}\n"
+
+// hexLine is a payload as templates have it.
+func hexLine(text string) string {
+	return fmt.Sprintf("payload hex %q", hex.EncodeToString([]byte(text)))
 }
 
 // realRate is that of the floods, in packets a second. Servers and clients share two cores with
@@ -363,7 +433,7 @@ func flooded(t *testing.T, h, w *lab.Host, r *real, from string) gen.Config {
 	t.Helper()
 	out := w.Devices[0]
 	profile, _, _ := strings.Cut(r.use, " ")
-	proto, lines := "udp", []string{""}
+	proto, lines := "udp", []string{r.forged}
 	if s, err := talk.Find(profile); err == nil {
 		lines = s.Forged
 	} else {

@@ -29,6 +29,7 @@ func Services() []Known {
 		{"dns-authoritative", "udp", 53, []string{"named", "nsd", "knotd", "pdns_server"}},
 		{"ntp", "udp", 123, []string{"ntpd", "chronyd"}},
 		{"sip", "udp", 5060, []string{"asterisk", "kamailio", "opensips", "freeswitch"}},
+		{"turn", "udp", 3478, []string{"turnserver"}},
 		{"quic", "udp", 443, nil},
 		{"ssh", "tcp", 22, []string{"sshd"}},
 		{"mail", "tcp", 25, nil},

@@ -32,6 +32,9 @@ func forged(payload []byte, more string) string {
 // drawn returns bytes of no meaning, n of them.
 func drawn(n int) []byte { return bytes.Repeat([]byte{0x5a}, n) }
 
+// noMessage is a packet that is none of RakNet, WireGuard or OpenVPN, whose types are others.
+var noMessage = forged(hexed("7f 5a5a5a5a 5a5a5a5a"), "len 64")
+
 // at tells whether b has want at an offset.
 func at(b []byte, offset int, want []byte) bool {
 	return len(b) >= offset+len(want) && bytes.Equal(b[offset:offset+len(want)], want)
@@ -49,10 +52,14 @@ var (
 	a2sAnswers = map[byte][]byte{a2s.Info: a2sAnswer,
 		a2s.Player: hexed("ffffffff 44 00"), a2s.Rules: hexed("ffffffff 45 0000")} // none
 	sourceSession = hexed("01000000 00000000")
-	games         = &Service{
+	// Of a session, a join with a number of nobody, and a query that no cookie answers.
+	sourceStray = []string{forged(sourceSession, "len 64"),
+		forged(slices.Concat(hexed("ffffffff 6b 18000000 03000000"), drawn(8)), "len 64"),
+		forged(hexed("ffffffff 57"), "")}
+	games = &Service{
 		Name: "source-engine", What: "ask what the server is, by A2S", Port: 27015,
 		Forged: []string{forged(a2s.Query(a2s.Info), "")},
-		Stray:  []string{forged(sourceSession, "len 64")},
+		Stray:  sourceStray,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			want := binary.LittleEndian.Uint32(k.value(from, 4))
 			switch number, ok := a2s.Echo(msg); {
@@ -95,7 +102,7 @@ var (
 	goldsrc   = &Service{
 		Name: "goldsrc", What: "ask for a number and join", Port: 27015,
 		Forged: []string{forged(goldFirst, "")},
-		Stray:  []string{forged(sourceSession, "len 64")},
+		Stray:  sourceStray,
 		again:  6 * time.Second,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			digits := strconv.AppendUint(nil,
@@ -151,7 +158,8 @@ var (
 		// Of pings one of each half that the profile makes of them.
 		Forged: []string{forged(rakPing(0), "len 512"), rakForged, forged(rakPing(8), "len 512"),
 			rakForged},
-		Stray: []string{forged(rakSession, "len 64")},
+		Stray: []string{forged(rakSession, "len 64"),
+			forged(slices.Concat([]byte{7}, rakMagic, drawn(4)), "len 64"), noMessage},
 		again: 500 * time.Millisecond,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 4)
@@ -202,8 +210,9 @@ var (
 	quic = &Service{
 		Name: "quic", What: "open a connection of QUIC", Port: 443,
 		Forged: []string{forged(quicInitial(drawn(8))[:40], "len 1228")},
-		Stray:  []string{forged(slices.Concat([]byte{0x40}, drawn(8)), "len 64")},
-		again:  time.Second, // RFC 9002 section 6.2.2: twice an RTT of 333 ms, and more
+		Stray: []string{forged(slices.Concat([]byte{0x40}, drawn(8)), "len 64"),
+			forged(make([]byte, 9), "len 64")},
+		again: time.Second, // RFC 9002 section 6.2.2: twice an RTT of 333 ms, and more
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 8)
 			switch {
@@ -238,8 +247,9 @@ var (
 	wireguard = &Service{
 		Name: "wireguard", What: "make a handshake and send data", Port: 51820,
 		Forged: []string{forged(wgHandshake(drawn(4)), "")},
-		Stray:  []string{forged(slices.Concat(hexed("04000000"), drawn(4)), "len 64")},
-		again:  5 * time.Second, // REKEY_TIMEOUT
+		Stray: []string{forged(slices.Concat(hexed("04000000"), drawn(4)), "len 64"),
+			forged(slices.Concat(hexed("02000000"), drawn(8)), "len 120"), noMessage},
+		again: 5 * time.Second, // REKEY_TIMEOUT
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 4)
 			switch {
@@ -273,8 +283,9 @@ var (
 	openvpn     = &Service{
 		Name: "openvpn", What: "reset, acknowledge and send data", Port: 1194,
 		Forged: []string{forged(slices.Concat([]byte{0x38}, drawn(8), make([]byte, 5)), "")},
-		Stray:  []string{forged(openvpnData, "len 64")},
-		again:  2 * time.Second,
+		Stray: []string{forged(openvpnData, "len 64"),
+			forged(slices.Concat([]byte{0x20}, drawn(8)), "len 64"), noMessage},
+		again: 2 * time.Second,
 		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
 			value := k.value(from, 8)
 			switch {
@@ -297,5 +308,49 @@ var (
 				answer[1:9], hexed("00000001")))
 		},
 		goOn: func(c *talk) error { return c.echoed(openvpnData) },
+	}
+)
+
+// TeamSpeak 3: two questions of the client, the second with 16 bytes of the first one's answer, and
+// packets with a MAC of their own. The puzzle that the second answer has is not computed, nor what
+// is behind it. Clients repeat what nobody answers after a second.
+// https://github.com/ReSpeak/tsdeclarations (ts3protocol.md)
+var (
+	tsMark  = []byte("TS3INIT1")
+	tsFirst = slices.Concat(tsMark, hexed("0065 0000 88 0d6b5bc9 00 5e0b0c0d"), drawn(4),
+		make([]byte, 8))
+	tsTold    = slices.Concat(tsMark, hexed("0065 88 01"))
+	tsPuzzle  = slices.Concat(tsMark, hexed("0065 88 03"), drawn(232))
+	tsSession = slices.Concat(drawn(8), hexed("0001 0001 02"))
+	teamspeak = &Service{
+		Name: "teamspeak3", What: "begin a handshake and talk", Port: 9987,
+		Forged: []string{forged(tsFirst, "")},
+		Stray:  []string{forged(tsSession, "len 64")},
+		again:  time.Second,
+		answer: func(k key, from netip.AddrPort, msg []byte) []byte {
+			value := k.value(from, 16)
+			switch {
+			case at(msg, 0, tsFirst[:18]):
+				return slices.Concat(tsTold, value, drawn(4))
+			case at(msg, 0, tsMark) && at(msg, 17, []byte{2}) && at(msg, 18, value):
+				return tsPuzzle
+			case at(msg, 0, tsMark):
+				return nil
+			}
+			return msg
+		},
+		join: func(c *talk) error {
+			answer, err := c.ask(tsFirst, func(b []byte) bool {
+				return at(b, 0, tsTold) && len(b) >= len(tsTold)+16
+			})
+			if err != nil {
+				return err
+			}
+			_, err = c.ask(slices.Concat(tsFirst[:17], []byte{2},
+				answer[len(tsTold):len(tsTold)+16], drawn(4)),
+				func(b []byte) bool { return at(b, 0, tsPuzzle[:12]) })
+			return err
+		},
+		goOn: func(c *talk) error { return c.echoed(tsSession) },
 	}
 )

@@ -50,7 +50,7 @@ type Service struct {
 }
 
 // All are all services.
-var All = []*Service{games, goldsrc, raknet, quic, wireguard, openvpn, names}
+var All = []*Service{games, goldsrc, raknet, quic, wireguard, openvpn, teamspeak, names}
 
 // Name returns a service's name.
 func Name(s *Service) string { return s.Name }
