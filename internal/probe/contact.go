@@ -115,9 +115,7 @@ func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
 	late := func() bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 	if banner && late() {
 		if err = h.listen(speaksWithin-resetsWithin, true); late() && len(h.bytes) == 0 {
-			if _, err = conn.Write([]byte("HEAD / HTTP/1.0\r\n\r\n")); err == nil {
-				err = h.listen(speaksWithin, true)
-			}
+			err = h.ask("HEAD / HTTP/1.0\r\n\r\n")
 		}
 	}
 	said := h.line()
@@ -149,6 +147,15 @@ func (h *heard) listen(within time.Duration, whole bool) error {
 			return err
 		}
 	}
+}
+
+// ask says something, and listens for a line.
+func (h *heard) ask(text string) error {
+	_ = h.conn.SetDeadline(time.Now().Add(speaksWithin))
+	if _, err := h.conn.Write([]byte(text)); err != nil {
+		return err
+	}
+	return h.listen(speaksWithin, true)
 }
 
 // line returns the first line that was heard, "" of nothing.

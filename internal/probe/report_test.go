@@ -316,6 +316,27 @@ func TestASlowBannerWasItsFirstLetter(t *testing.T) {
 	}
 }
 
+// TestAWebServerIsAskedAfterItWasSilent: the time for listening was over by then, and was taken for
+// that of the question, too.
+func TestAWebServerIsAskedAfterItWasSilent(t *testing.T) {
+	here, there := net.Pipe()
+	asked := make(chan string, 1)
+	go func() {
+		defer there.Close()
+		buf := make([]byte, bannerBytes)
+		n, _ := there.Read(buf)
+		asked <- string(buf[:n])
+		_, _ = there.Write([]byte("HTTP/1.0 200 OK\r\nServer: x\r\n"))
+	}()
+	h := &heard{conn: here}
+	if err := h.listen(0, true); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a silent one: %v", err)
+	}
+	if err := h.ask("HEAD"); err != nil || h.line() != "HTTP/1.0 200 OK" || <-asked != "HEAD" {
+		t.Errorf("%q, %v", h.line(), err)
+	}
+}
+
 // TestNobodyConnectsOnceTheWitnessHasGone: what was asked by whole connections went on, though
 // nobody could see at the target whose they were.
 func TestNobodyConnectsOnceTheWitnessHasGone(t *testing.T) {
