@@ -91,6 +91,19 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 			}
 		}
 	}
+	if known, asked := (&point{space: s, box: b}).number(field.Flow, 0); !asked || known == 0 {
+		return nil
+	}
+	for _, class := range classes {
+		for _, by := range beginnings(class, s.of) {
+			p := &point{space: s, box: b, class: class, by: &by}
+			for _, e := range p.examples() {
+				if as(e) {
+					return e
+				}
+			}
+		}
+	}
 	return nil
 }
 
@@ -154,6 +167,7 @@ type point struct {
 	box   box
 	class ir.Class
 	rnd   *rand.Rand // nil: the usual values, as far as the box has them
+	by    *begun     // nil: connections begin by any packet
 }
 
 // value returns a value of a side, and whether the box asks for it.
@@ -185,6 +199,13 @@ func (p *point) value(key sideKey, usual uint64) (v uint64, asked bool) {
 }
 
 func (p *point) number(f field.Field, usual uint64) (uint64, bool) {
+	if p.by != nil {
+		port := map[field.Field]uint64{field.SrcPort: p.by.from, field.DstPort: p.by.to}[f]
+		if port != 0 {
+			v, _ := p.value(sideKey{about: ofNumber, field: f}, port)
+			return v, true
+		}
+	}
 	return p.value(sideKey{about: ofNumber, field: f}, usual)
 }
 
@@ -205,9 +226,19 @@ func (p *point) addr(source bool) (netip.Addr, bool) {
 	if p.class.Family == ir.IPv6 {
 		i = 1
 	}
-	hi, askedHi := p.value(sideKey{about: high}, usual[i])
-	lo, askedLo := p.value(sideKey{about: low}, 1)
-	return p.address(hi, lo), askedHi || askedLo
+	usualHi, usualLo, begins := usual[i], uint64(1), false
+	if p.by != nil {
+		prefix := p.by.dst
+		if source {
+			prefix = p.by.src
+		}
+		if begins = prefix.IsValid(); begins {
+			usualHi, usualLo = halves(prefix.Addr())
+		}
+	}
+	hi, askedHi := p.value(sideKey{about: high}, usualHi)
+	lo, askedLo := p.value(sideKey{about: low}, usualLo)
+	return p.address(hi, lo), askedHi || askedLo || begins
 }
 
 // examples returns the packet with what has to have been before, in the forms in which that may be.
@@ -516,23 +547,27 @@ func (p *point) known(s *said) (ways [][]Step) {
 			ways = append(ways, way(s))
 		}
 	}
+	first := ""
+	if p.by != nil {
+		first = p.by.words
+	}
 	switch {
 	case p.class.Transport == ir.TCP && p.leaves:
 		ways = append(ways, nil)
-		each(back(" flags syn,ack"), after(same(" syn")))
+		answers := back(" flags syn,ack", " flags syn,ack"+long)
+		each(answers, after(same(" syn")))
+		each(answers, after(same(" syn"+long)))
 	case p.class.Transport == ir.TCP:
-		each(back(" syn", " flags syn,ack", " flags ack"), after())
+		each(back(" syn", " flags syn,ack", " flags ack", " syn"+long, " flags ack"+long,
+			" syn"+first), after())
 	case p.class.Transport == ir.UDP && p.leaves:
-		answers := back("", long)
-		if size := s.size(); size != "" {
-			answers = back("", long, size)
-		}
+		answers := back("", long, first, s.size())
 		each(answers, after())
 		each(answers, after(same("")))
 		each(answers, after(Step{s.String(), true}))
 		each(answers, after(same(long)))
 	case p.class.Transport == ir.UDP, p.class.Transport == ir.ICMP && !p.leaves:
-		each(back("", long), after())
+		each(back("", long, first), after())
 	default:
 		ways = append(ways, nil)
 	}

@@ -166,6 +166,15 @@ func TestWhatWasBeforeDidNotPass(t *testing.T) {
 		{"that of a connection", front + "out pass tcp service \"a.service\"\nout default drop\n",
 			"drop tcp established\n" + front + "out pass tcp service \"a.service\"\n" +
 				"out default drop\n", `service "a.service" leaves; `},
+		{"the address to which it began", front + "out pass udp port 53 to 10.1.2.0/24\n" +
+			"out default drop\n", "default drop\nout pass udp port 53 to 10.1.2.0/24\n" +
+			"out default drop\n", "from 10.1.2.0 from port 53 expect drop"},
+		{"the port at which it began", "pass udp port 25\nout pass udp established\n" +
+			"default drop\nout default drop\n", "pass udp port 25\ndefault drop\n" +
+			"out default drop\n", "port 25; packet ipv4 udp from port 25"},
+		{"a long SYN", front + "out pass len 64-1400\nout default drop\n",
+			"drop tcp established\n" + front + "out pass len 64-1400\nout default drop\n",
+			"syn len 1400 leaves; "},
 	} {
 		a, b := leavingPolicy(t, c.a), leavingPolicy(t, c.b)
 		told := Compare(t.Context(), a, b).Tell(a, b)

@@ -80,6 +80,7 @@ type space struct {
 	unsaid []*rule
 	leaves bool           // the packets leave
 	whom   policy.Senders // of all policies whose rules ask
+	of     []*policy.Policy
 	// Of impossible, those that are about what leaves alone: that what is forwarded has no sender,
 	// and what answers by its form.
 	senderless, byForm []*rule
@@ -89,7 +90,7 @@ type space struct {
 // newSpace is for packets about which policies are asked, all of the same side.
 func newSpace(c ir.Class, tags int, of ...*policy.Policy) *space {
 	s := &space{class: c, tags: tags, index: map[sideKey]int{}, lists: map[place][][]want{}}
-	s.leaves, s.whom = of[0].Leaves(), named(of)
+	s.leaves, s.whom, s.of = of[0].Leaves(), named(of), of
 	return s
 }
 

@@ -144,6 +144,16 @@ func (s *space) address(high, low uint64) netip.Addr {
 	return address6(high, low)
 }
 
+// halves is an address as sides have it: of IPv4 the first holds all.
+func halves(a netip.Addr) (high, low uint64) {
+	if a.Is4() {
+		b := a.As4()
+		return uint64(binary.BigEndian.Uint32(b[:])), 1
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+}
+
 func address6(high, low uint64) netip.Addr {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], high)
