@@ -20,6 +20,9 @@ const (
 
 	ip4Bytes = 20
 	ip6Bytes = 40
+	udpBytes = 8 // and the least of an ICMP message
+
+	plainIPv4 = 0x45 // version and header length
 )
 
 // ipAt returns where the IP header of an untagged packet begins.
@@ -51,14 +54,13 @@ func (c *compiler) fastSocket() {
 	c.Emit(
 		asm.Mov.Reg(env.RegData, asm.R10), asm.Add.Imm(env.RegData, at),
 		asm.LoadMem(asm.R3, env.RegData, 0, asm.Byte),
-		asm.RSh.Imm(asm.R3, 4),
-		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
+		asm.JNE.Imm(asm.R3, plainIPv4, "not_ip4"),
 	)
 	c.loadBE16(env.RegBytes, 2)
 	c.Emit(asm.StoreMem(asm.R10, env.KeyBytes, env.RegBytes, asm.Word))
 	c.fastIPv4()
 	c.Label("not_ip4")
-	c.Emit(asm.JNE.Imm(asm.R3, 6, "slow"))
+	c.Emit(asm.RSh.Imm(asm.R3, 4), asm.JNE.Imm(asm.R3, 6, "slow"))
 	load(tcp6)
 	c.loadBE16(env.RegBytes, 4)
 	c.Emit(
@@ -78,6 +80,10 @@ func be16(v uint16) int32 { return int32(bits.ReverseBytes16(v)) }
 // headers, not a fragment, and nothing odd about any length. All others go to "slow". A frame
 // that it accepts is accepted by the careful decoder with the same result; the comments name the
 // reason of docs/reference/decoding.md that each check rules out.
+//
+// Each instruction, and each branch more, costs most where the packet's line comes from another
+// core: the CPU begins to read the next packet while it waits, as far as its windows of both go
+// (docs/explanation/decisions/0206-reading-rung.md).
 func (c *compiler) fastPath() {
 	if c.Target.Hook == plan.Socket {
 		c.fastSocket()
@@ -104,18 +110,23 @@ func (c *compiler) fastPath() {
 		)
 	}
 	c.oneOnWire()
-	c.need(int32(c.ipAt()) + ip4Bytes)
+	c.need(int32(c.ipAt()) + ip4Bytes + c.ahead())
 	if c.Target.Link == packet.L3 {
 		c.byVersion()
 		return
 	}
-	c.Emit(
-		asm.LoadMem(asm.R3, env.RegData, ethType, asm.Half),
-		asm.JNE.Imm(asm.R3, be16(0x0800), "not_ip4"),
+	c.Emit( // EtherType and the first byte of IP: ip-version, ip-header-length, options
+		asm.LoadMem(asm.R3, env.RegData, ethType, asm.Word),
+		asm.And.Imm(asm.R3, 0xffffff),
+		asm.JNE.Imm(asm.R3, plainIPv4<<16|be16(0x0800), "not_ip4"),
 	)
 	c.fastIPv4()
 	c.Label("not_ip4")
-	c.Emit(asm.JNE.Imm(asm.R3, be16(0x86dd), "not_ip"))
+	c.Emit(
+		asm.And.Imm(asm.R3, 0xffff),
+		asm.JEq.Imm(asm.R3, be16(0x0800), "slow"),
+		asm.JNE.Imm(asm.R3, be16(0x86dd), "not_ip"),
+	)
 	c.fastIPv6()
 	c.Label("not_ip")
 	c.Emit(
@@ -143,13 +154,21 @@ func (c *compiler) oneOnWire() {
 func (c *compiler) byVersion() {
 	c.Emit(
 		asm.LoadMem(asm.R3, env.RegData, 0, asm.Byte),
-		asm.RSh.Imm(asm.R3, 4),
-		asm.JNE.Imm(asm.R3, 4, "not_ip4"),
+		asm.JNE.Imm(asm.R3, plainIPv4, "not_ip4"),
 	)
 	c.fastIPv4()
 	c.Label("not_ip4")
-	c.Emit(asm.JNE.Imm(asm.R3, 6, "slow"))
+	c.Emit(asm.RSh.Imm(asm.R3, 4), asm.JNE.Imm(asm.R3, 6, "slow"))
 	c.fastIPv6()
+}
+
+// ahead returns how many bytes behind the header of IP are asked for with it: one question for most
+// packets, where shorter ones may take the careful decoder. Frames of a wire have 60 bytes.
+func (c *compiler) ahead() int32 {
+	if c.Target.Plain {
+		return 0
+	}
+	return udpBytes
 }
 
 // need goes to "slow" unless the first buffer holds n bytes.
@@ -164,25 +183,28 @@ func (c *compiler) need(n int32) {
 	)
 }
 
+// needBehind is need of what ahead may have asked for already: the header of UDP or ICMP at l4.
+func (c *compiler) needBehind(l4 int16) {
+	if c.ahead() < udpBytes {
+		c.need(int32(l4) + udpBytes)
+	}
+}
+
 // loadBE16 loads a field in network order.
 func (c *compiler) loadBE16(to asm.Register, at int16) {
 	c.Emit(asm.LoadMem(to, env.RegData, at, asm.Half), asm.HostTo(asm.BE, to, asm.Half))
 }
 
-// fastIPv4 leaves the total length in R4 for the class's fields.
+// fastIPv4 leaves the total length in R4 for the class's fields. The header has no options.
 func (c *compiler) fastIPv4() {
 	ip4At := c.ipAt()
 	ip4L4At := ip4At + ip4Bytes
 	c.Emit(
-		asm.LoadMem(asm.R4, env.RegData, ip4At, asm.Byte),
-		asm.JNE.Imm(asm.R4, 0x45, "slow"), // ip-version, ip-header-length, options
 		asm.LoadMem(asm.R5, env.RegData, ip4At+6, asm.Half),
-		asm.And.Imm(asm.R5, be16(0x3fff)),
-		asm.JNE.Imm(asm.R5, 0, "slow"), // fragment
+		asm.JSet.Imm(asm.R5, be16(0x3fff), "slow"), // fragment
 	)
 	c.loadBE16(asm.R4, ip4At+2)
 	c.Emit(
-		asm.JLT.Imm(asm.R4, 20, "slow"), // ip-length
 		asm.Mov.Reg(asm.R5, asm.R4),
 		asm.Add.Imm(asm.R5, int32(ip4At)),
 		asm.JGT.Reg(asm.R5, env.RegBytes, "slow"), // ip-length
@@ -193,6 +215,7 @@ func (c *compiler) fastIPv4() {
 		asm.JEq.Imm(asm.R3, 33, "slow"),
 		asm.JEq.Imm(asm.R3, 132, "slow"),
 		asm.JEq.Imm(asm.R3, 136, "slow"),
+		asm.JLT.Imm(asm.R4, ip4Bytes, "slow"), // ip-length; what is above asks for more
 	)
 	c.slowTunnels()
 	c.fastClass(ir.Class{Family: ir.IPv4, Transport: ir.Other}, ip4L4At)
@@ -203,7 +226,7 @@ func (c *compiler) fastIPv4() {
 func (c *compiler) fastIPv6() {
 	ip6At := c.ipAt()
 	ip6L4At := ip6At + ip6Bytes
-	c.need(int32(ip6L4At))
+	c.need(int32(ip6L4At) + c.ahead())
 	c.Emit(
 		asm.LoadMem(asm.R4, env.RegData, ip6At, asm.Byte),
 		asm.RSh.Imm(asm.R4, 4),
@@ -244,7 +267,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 	c.fastClass(ir.Class{Family: f, Transport: ir.TCP}, l4)
 
 	c.Label("udp" + suffix)
-	c.need(int32(l4) + 8)
+	c.needBehind(l4)
 	c.loadBE16(asm.R2, l4+4)
 	c.Emit(
 		asm.JLT.Imm(asm.R2, 8, "slow"), // l4-length
@@ -260,7 +283,7 @@ func (c *compiler) fastTransports(f ir.Family, suffix string, l4 int16, hlen int
 	c.fastClass(udp, l4)
 
 	c.Label("icmp" + suffix)
-	c.need(int32(l4) + 8)
+	c.needBehind(l4)
 	c.Emit(asm.JLT.Imm(asm.R4, hlen+8, "slow")) // truncated-l4
 	c.fastClass(ir.Class{Family: f, Transport: ir.ICMP}, l4)
 }
@@ -393,22 +416,36 @@ func (c *compiler) fastRegs(ch *plan.Chain, class ir.Class, l4 int16) {
 			c.Emit(asm.StoreMem(asm.R10, keyHi, reg, asm.DWord))
 		}
 	}
-	half := func(reg asm.Register, at, key int16) {
-		c.loadBE16(reg, at)
+	keep := func(reg asm.Register, key int16) {
 		if ch.Calls {
 			c.Emit(asm.StoreMem(asm.R10, key, reg, asm.Half))
 		}
 	}
 	ip := c.ipAt()
 	address(field.SrcAddr, env.RegSrc, ip+12, ip+8, env.KeySrcHi, env.KeySrcLo)
+	switch src, dst := ch.Asks[field.SrcPort], ch.Asks[field.DstPort]; {
+	case src && dst: // in one load
+		c.Emit(
+			asm.LoadMem(env.RegSrcPort, env.RegData, l4, asm.Word),
+			asm.HostTo(asm.BE, env.RegSrcPort, asm.Word),
+			asm.Mov.Reg(env.RegDstPort, env.RegSrcPort),
+			asm.And.Imm(env.RegDstPort, 0xffff),
+			asm.RSh.Imm(env.RegSrcPort, 16),
+		)
+	case src:
+		c.loadBE16(env.RegSrcPort, l4)
+	case dst:
+		c.loadBE16(env.RegDstPort, l4+2)
+	}
 	if ch.Asks[field.SrcPort] {
-		half(env.RegSrcPort, l4, env.KeySrcPort)
+		keep(env.RegSrcPort, env.KeySrcPort)
 	}
 	if ch.Asks[field.DstPort] {
-		half(env.RegDstPort, l4+2, env.KeyDstPort)
+		keep(env.RegDstPort, env.KeyDstPort)
 	}
 	if ch.Asks[field.ICMPType] || ch.Asks[field.ICMP6Type] {
-		half(env.RegDstPort, l4, env.KeyICMP)
+		c.loadBE16(env.RegDstPort, l4)
+		keep(env.RegDstPort, env.KeyICMP)
 	}
 	address(field.DstAddr, env.RegDst, ip+16, ip+24, env.KeyDstHi, env.KeyDstLo)
 }
