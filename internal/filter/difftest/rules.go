@@ -202,8 +202,9 @@ func (g *generator) rules() {
 			g.cookie()
 			continue
 		}
-		if word == action.Divert.String() {
-			g.line("divert tcp%s%s", g.pick(" ipv4 port < 5000", " ipv6 from port > 60000",
+		// Of what is about whole connections, a cookie alone has more words.
+		if a, _ := action.Named(word); a.Info().Connection != nil {
+			g.line("%s tcp%s%s", word, g.pick(" ipv4 port < 5000", " ipv6 from port > 60000",
 				" untagged to port 22", " port 443", " from 0.0.0.0/4", " to tcp/22",
 				" to { 128.0.0.0/3, 8000::/4 }", " not from { 0.0.0.0/1, 128.0.0.0/2, ::/1 }"),
 				g.label())
