@@ -28,7 +28,8 @@ import (
 // c.pem and k.pem, and $PY scripts/profiles.
 type real struct {
 	name    string
-	use     string
+	use     string // a profile with parameters, or what policy is for
+	policy  string // in the place of a profile
 	port    uint16
 	version string // command that tells what it is
 	serve   string // runs until its input ends, or it is killed; a line with ready says it serves
@@ -89,6 +90,23 @@ audio_source aufile,$TMP/tone.wav
 audio_player aufile,$TMP/heard.wav
 audio_alert aufile,$TMP/alert.wav
 `
+	// docs/reference/profiles.md has the line that proves.
+	dtlsPolicy = `prove "dtls" udp port 4433 reply payload at 0 16 payload at 13 03 ` +
+		`echo 16 bytes at 28 in request at 61, 93
+pass udp port 4433 proven flow as "proven"
+greylist udp port 4433 after 200ms within 60s above 1kpps as "first"
+limit udp port 4433 rate 5kpps as "strangers"
+pass udp port 4433 as "stranger"`
+	// It serves one client after the other.
+	dtlsServer = "cd $TMP; exec 3<&0; (trap 'kill $p; exit' TERM; " +
+		"while openssl s_server -dtls -listen -naccept 1 -accept $AT:4433 -cert c.pem -key k.pem " +
+		"<&3 >&- 2>&- & p=$!; wait $p; do :; done) >&- 2>&- &\n" +
+		"trap 'kill $!' EXIT INT\n" +
+		"timeout 10 sh -c 'until ss -Hlun sport 4433 | grep -q .; do sleep 0.1; done'\n" +
+		"echo ready; cat"
+	// A ClientHello of DTLS 1.2 without a cookie.
+	dtlsHello = `payload hex "16feff000000000000000000360100002a000000000000002afefd` +
+		`00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00000002c02c0100"`
 	// The first packet of a client of ENet: a header without a peer, and its request to connect.
 	enetConnect = `payload hex "8fff000182ff00010000ffff00000578000100000000000100000000` +
 		`00000000000013880000000200000002a1b2c3d400000000"`
@@ -194,6 +212,18 @@ var reals = []real{
 		join: "timeout 30 turnutils_uclient -u u -w p -y -n 5 -c $AT 2>&1 | " +
 			"grep -q 'recv_msgs=[1-9]' && echo both hear",
 		floods: "udp", forged: `payload hex "000300002112a4425a5a5a5a5a5a5a5a5a5a5a5a"`},
+	{name: "DTLS of OpenSSL", use: "dtls", policy: dtlsPolicy, again: true, port: 4433,
+		version: "openssl version", serve: dtlsServer, ready: "ready", joined: "Cipher is ECDHE",
+		join: "for i in 1 2 3 4 5; do (sleep 0.3; echo Q) | timeout 20 openssl s_client -dtls " +
+			"-connect $AT:4433 2>&1 | grep \"Cipher is ECDHE\" && break; sleep 0.2; done",
+		floods: "udp", forged: dtlsHello},
+	{name: "DTLS of GnuTLS, a server of OpenSSL's", use: "dtls", policy: dtlsPolicy, again: true,
+		port: 4433, version: "gnutls-cli --version | head -1; openssl version",
+		serve: dtlsServer, ready: "ready", joined: "Handshake was completed",
+		join: "for i in 1 2 3 4 5; do (sleep 0.3; echo hello) | timeout 20 gnutls-cli --udp " +
+			"--insecure -p 4433 $AT 2>&1 | grep \"Handshake was completed\" " +
+			"&& break; sleep 0.2; done",
+		floods: "udp", forged: dtlsHello},
 	{name: "ENet", use: "fivem", again: true, port: 30120,
 		version: "dpkg-query -W python3-enet libenet7",
 		serve:   "exec /usr/bin/python3 $PY/over_enet.py serve $AT 30120", ready: "ready",
@@ -279,7 +309,10 @@ func TestProofOfRealClients(t *testing.T) {
 			if out, err := keys.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			inForce(t, h, r.use, "use "+r.use+"\ndrop fragments\ndefault drop\n")
+			if r.policy == "" {
+				r.policy = "use " + r.use
+			}
+			inForce(t, h, r.use, r.policy+"\ndrop fragments\ndefault drop\n")
 			// A veth device hears what XDP sends back only where it has a program itself.
 			inForce(t, w, "heard", "default pass\n")
 			served(t, h, &r, env)
