@@ -84,16 +84,22 @@ var caveats = []string{
 // goal is the share that a service is to keep.
 const goal = 0.8
 
-// Below returns the policies with which a service takes less than its share is to be.
-func (r *Report) Below() (all []string) {
+// Below returns the policies with which a service takes less than its share is to be, by all of the
+// interval, and those of whose shares the interval goes over that: they do not tell.
+func (r *Report) Below() (less, untold []string) {
 	for _, c := range r.Cases {
 		for _, x := range c.Results {
-			if x.Share != nil && x.Share.Median < goal {
-				all = append(all, fmt.Sprintf("MTU %d, %s, %d rules", c.MTU, x.Way, x.Rules))
+			name := fmt.Sprintf("MTU %d, %s, %d rules", c.MTU, x.Way, x.Rules)
+			switch {
+			case x.Share == nil:
+			case x.Share.Interval[1] < goal:
+				less = append(less, name)
+			case x.Share.Interval[0] < goal:
+				untold = append(untold, name)
 			}
 		}
 	}
-	return all
+	return less, untold
 }
 
 // Lacking returns the policies without a share.
@@ -128,8 +134,13 @@ func (r *Report) Text(w io.Writer) error {
 			}
 		}
 	}
-	for _, below := range r.Below() {
+	less, untold := r.Below()
+	for _, below := range less {
 		t.Printf("%s: less than %.0f %% of none\n", below, 100*goal)
+	}
+	for _, name := range untold {
+		t.Printf("%s: the interval does not tell whether it is %.0f %% of none or more\n", name,
+			100*goal)
 	}
 	t.Printf("\n")
 	return t.End(w, &r.Head)

@@ -96,13 +96,29 @@ func TestAServiceThatTookLessIsTold(t *testing.T) {
 	if with.Share == nil || with.Share.Median != 0.75 || with.PacketBytes != 100 {
 		t.Errorf("%+v", with)
 	}
-	if want := []string{"MTU 1280, cgroup, 22 rules"}; !slices.Equal(r.Below(), want) {
-		t.Errorf("below: %q, want %q", r.Below(), want)
+	less, untold := r.Below()
+	if want := []string{"MTU 1280, cgroup, 22 rules"}; !slices.Equal(less, want) || untold != nil {
+		t.Errorf("below: %q, want %q; untold: %q", less, want, untold)
 	}
 	if lacks := r.Lacking(); len(lacks) != 1 || !strings.Contains(idle.Why, "no packet") {
 		t.Errorf("lacking %q: %q", lacks, idle.Why)
 	}
 	benchtest.Output(t, r, "less than 80 % of none", "75.0 %")
+}
+
+// TestAShareThatNobodyKnowsWasSaidToBeLess: the median alone was looked at, of whatever interval.
+func TestAShareThatNobodyKnowsWasSaidToBeLess(t *testing.T) {
+	r := &Report{}
+	for i, share := range []bench.Figure{{Median: 0.55, Interval: [2]float64{0.3, 1.4}},
+		{Median: 0.9, Interval: [2]float64{0.7, 1.1}}, {Median: 0.9, Interval: [2]float64{0.8, 1}},
+		{Median: 0.7, Interval: [2]float64{0.6, 0.79}}} {
+		r.Cases = append(r.Cases, &Case{MTU: i, Results: []*Result{{Way: Unit, Share: &share}}})
+	}
+	less, untold := r.Below()
+	if !slices.Equal(less, []string{"MTU 3, cgroup, 0 rules"}) ||
+		!slices.Equal(untold, []string{"MTU 0, cgroup, 0 rules", "MTU 1, cgroup, 0 rules"}) {
+		t.Errorf("less %q, untold %q", less, untold)
+	}
 }
 
 // TestARoundThatEndedBeforeTheServiceWithoutAPolicyHasNoShare: which comes last in every other one.

@@ -39,10 +39,8 @@ func On(dev string) ([]Session, error) {
 		if index, ok := arrivesOn(s, above); ok {
 			s.describe(above[index], index)
 			s.Back = s.Back && above[index].link.Attrs().Name == dev
-			if s.Users, err = account.Names(s.UID); err != nil {
-				return nil, err
-			}
-			s.Own = true
+			names, err := account.Names(s.UID)
+			s.Own, s.Users = err == nil, names // else who sends is not known
 			out = append(out, s)
 		}
 	}
