@@ -116,7 +116,7 @@ func (ip *familyKinds) headers() {
 	}
 	for _, h := range headers {
 		ip.add("syn with "+h, 1, nothing, "tcp syn "+ip.wild+" port 80 "+h)
-		ip.add("rst with "+h, 1, nothing, "tcp flags rst "+ip.wild+" port 80 seq random "+h)
+		ip.add("rst with "+h, 1, guessed, "tcp flags rst "+ip.wild+" port 80 seq random "+h)
 		ip.add("ack with "+h, 1, nothing, "tcp flags ack "+ip.wild+
 			" port random ack-number random "+h)
 	}
