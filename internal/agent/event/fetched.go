@@ -18,18 +18,19 @@ type feeds struct{ had, now map[feedKey]*fetched }
 func newFeeds() feeds { return feeds{now: map[feedKey]*fetched{}} }
 
 type feedKey struct {
-	feed    policy.Feed
-	every   time.Duration
-	anyCase bool
+	feed      policy.Feed
+	every     time.Duration
+	anyCase   bool
+	addresses bool
 }
 
 // of returns the list of a condition.
-func (f feeds) of(c *policy.Condition, fold func(string) string) *fetched {
-	key := feedKey{*c.Feed, c.Every, c.AnyCase}
+func (f feeds) of(c *policy.Condition, t *texts) *fetched {
+	key := feedKey{*c.Feed, c.Every, t.anyCase, t.addresses}
 	if f.now[key] == nil {
 		if f.now[key] = f.had[key]; f.now[key] == nil {
 			f.now[key] = &fetched{every: c.Every, place: c.Feed.URL + c.Feed.Path,
-				from: feed.NewTexts(c.Feed, maxListed, "levee", fold)}
+				from: feed.NewTexts(c.Feed, maxListed, "levee", t.fold)}
 		}
 	}
 	return f.now[key]

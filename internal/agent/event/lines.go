@@ -34,7 +34,7 @@ type lines struct {
 func newLines(s *policy.Source, feeds feeds) *lines {
 	l := &lines{programs: s.Programs}
 	for i := range s.Where {
-		l.where = append(l.where, program{&s.Where[i], newTexts(&s.Where[i], feeds)})
+		l.where = append(l.where, program{&s.Where[i], newTexts(&s.Where[i], s.Format, feeds)})
 	}
 	l.patterns, l.except = compile(s.Patterns), compile(s.Except)
 	return l

@@ -80,7 +80,7 @@ func newObjects(s *policy.Source, feeds feeds) *objects {
 			out.bound = c.Numbers[0]
 			out.numbers = make(map[int64]bool, len(c.Numbers))
 		} else {
-			out.texts = newTexts(&c, feeds)
+			out.texts = newTexts(&c, s.Format, feeds)
 		}
 		for _, n := range c.Numbers {
 			out.numbers[n] = true

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
 	"time"
 
+	"levee/internal/lang/eve"
 	"levee/internal/lang/literal"
 	"levee/internal/lang/policy"
 )
@@ -18,6 +20,7 @@ import (
 type texts struct {
 	how        policy.How
 	anyCase    bool
+	addresses  bool // texts that are addresses are compared in the form of RFC 5952
 	equal      map[string]bool
 	parts      [][]byte
 	expression *regexp.Regexp
@@ -32,8 +35,13 @@ type listing interface {
 }
 
 // newTexts prepares a condition on texts. The parser of policies has compiled its expression once.
-func newTexts(c *policy.Condition, feeds feeds) *texts {
+// of is the format of the records: the fields of eve that are addresses are so however they are
+// compared, and those of json where a whole one is.
+func newTexts(c *policy.Condition, of policy.Format, feeds feeds) *texts {
 	t := &texts{how: c.How, anyCase: c.AnyCase}
+	f, _ := eve.Named(c.Field)
+	t.addresses = of == policy.EVE && f.Type == eve.Address ||
+		of == policy.JSON && (c.How == policy.Equals || c.How == policy.Listed)
 	switch c.How {
 	case policy.Matches:
 		text := c.Expression
@@ -43,9 +51,9 @@ func newTexts(c *policy.Condition, feeds feeds) *texts {
 		t.expression = regexp.MustCompile(text)
 	case policy.Listed:
 		if c.Feed != nil {
-			t.list = feeds.of(c, t.fold)
+			t.list = feeds.of(c, t)
 		} else {
-			t.list = &list{path: c.File, anyCase: c.AnyCase, most: maxListed}
+			t.list = &list{path: c.File, fold: t.fold, most: maxListed}
 		}
 	case policy.Equals:
 		t.equal = make(map[string]bool, len(c.Texts))
@@ -60,16 +68,37 @@ func newTexts(c *policy.Condition, feeds feeds) *texts {
 	return t
 }
 
+// fold returns a whole text in the form in which it is compared.
 func (t *texts) fold(s string) string {
+	if t.addresses {
+		s = string(canonical([]byte(s)))
+	}
 	if t.anyCase {
 		return strings.ToLower(s)
 	}
 	return s
 }
 
+// canonical is an address in the form of RFC 5952, as 2001:db8::1 of 2001:0DB8:0:0:0:0:0:1, which
+// is how Suricata writes it; and any other text as it is.
+func canonical(text []byte) []byte {
+	const longest = len("0000:0000:0000:0000:0000:ffff:255.255.255.255")
+	if len(text) > longest || !bytes.ContainsAny(text, ".:") {
+		return text
+	}
+	a, err := netip.ParseAddr(string(text))
+	if err != nil {
+		return text
+	}
+	return a.Unmap().AppendTo(nil)
+}
+
 // have reports whether a text is one of them, or has one of them where they ask for it. It is not
 // known while a list was never read: then neither the condition holds nor its contrary.
 func (t *texts) have(text []byte) (is, known bool) {
+	if t.addresses {
+		text = canonical(text)
+	}
 	if t.list == nil {
 		return t.hold(text), true
 	}
@@ -119,13 +148,13 @@ const (
 // list is a file of texts, one a line; lines that begin with # are comments. It is read again when
 // it has changed. While it cannot be read, what it held last holds.
 type list struct {
-	path    string
-	anyCase bool
-	most    int // texts that it may have
-	texts   map[string]bool
-	looked  time.Time
-	read    os.FileInfo // when it was read
-	err     error
+	path   string
+	fold   func(string) string
+	most   int // texts that it may have
+	texts  map[string]bool
+	looked time.Time
+	read   os.FileInfo // when it was read
+	err    error
 }
 
 func (l *list) has(text []byte) (is, known bool) {
@@ -185,10 +214,7 @@ func (l *list) fill(info os.FileInfo) error {
 		if text == "" || text[0] == '#' {
 			continue
 		}
-		if l.anyCase {
-			text = strings.ToLower(text)
-		}
-		if has[text] = true; len(has) > l.most {
+		if has[l.fold(text)] = true; len(has) > l.most {
 			return fmt.Errorf("%s has more than %d texts", l.path, l.most)
 		}
 	}

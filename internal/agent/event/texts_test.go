@@ -16,6 +16,49 @@ import (
 	"levee/internal/await"
 )
 
+// TestAddressesOfConditionsWereTexts: Suricata writes all zeros of an IPv6 address, so that no
+// condition on a short one ever held, and its negation always did.
+func TestAddressesOfConditionsWereTexts(t *testing.T) {
+	mine := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(mine, []byte("2001:DB8:0::1\n198.51.100.7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const long = "2001:0db8:0000:0000:0000:0000:0000:0001"
+	eve := fmt.Sprintf(`{"src_ip":%q,"dest_ip":"198.51.100.7","http":{"url":%q}}`, long, long)
+	object := fmt.Sprintf(`{"ip":%q,"path":"1.2.3"}`, long)
+	for where, want := range map[string]bool{
+		`src_ip = "2001:db8::1"`:                     true,
+		`src_ip != "2001:db8::1"`:                    false,
+		`src_ip = "2001:0DB8:0:0::1"`:                true,
+		`src_ip { "192.0.2.1", "2001:db8::1" }`:      true,
+		`src_ip begins "2001:db8:"`:                  true,
+		`src_ip ends "::1"`:                          true,
+		`src_ip matches /^2001:db8::1$/`:             true,
+		fmt.Sprintf("src_ip in file(%q)", mine):      true,
+		fmt.Sprintf("not dest_ip in file(%q)", mine): false,
+		`dest_ip = "198.51.100.7"`:                   true,
+		`http.url = "` + long + `"`:                  true,
+		`http.url = "2001:db8::1"`:                   false,
+	} {
+		_, r, err := New(source(t, "where "+where), nil, nil).Match([]byte(eve), time.Now())
+		if err != nil || (r == Matched) != want {
+			t.Errorf("%s: %d, want %v, %v", where, r, want, err)
+		}
+	}
+	for where, want := range map[string]bool{
+		`ip = "2001:db8::1"`:                    true,
+		`ip begins "2001:0db8:0000"`:            true,
+		`path = "1.2.3"`:                        true,
+		fmt.Sprintf("not ip in file(%q)", mine): false,
+	} {
+		s := parse(t, `source "s" json file "/j" where `+where+` add ip to s`)
+		_, r, err := New(s, nil, nil).Match([]byte(object), time.Now())
+		if err != nil || (r == Matched) != want {
+			t.Errorf("json: %s: %d, want %v, %v", where, r, want, err)
+		}
+	}
+}
+
 func TestTextsInConditions(t *testing.T) {
 	names := filepath.Join(t.TempDir(), "names")
 	if err := os.WriteFile(names, []byte("# known\nSSH-2.0-libssh_0.9.6\r\n\n  a.example \n"),

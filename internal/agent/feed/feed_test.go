@@ -76,6 +76,12 @@ func TestFormats(t *testing.T) {
 			"[192.0.2.1/32] 1 0"},
 		{"ranges that are no prefix, as DB-IP's", of(nil), "1.0.1.0,1.0.3.255,CN\n" +
 			"192.0.2.0,192.0.2.255,US\n", "[1.0.1.0/24 1.0.2.0/23 192.0.2.0/24] 0 0"},
+		{"a hosts file", of(nil), "127.0.0.1 localhost\n0.0.0.0 ads.example\n:: x.example\n",
+			"3 of 3 entries are no address or prefix, the first line 1: \"127.0.0.1\" stands in " +
+				"front of a name, as in a hosts file: a set of names takes those: is this the " +
+				"format that the source names?"},
+		{"names behind addresses", of(nil), strings.Repeat("192.0.2.1 bad.example\n", 19) +
+			"255.255.255.255 broadcasthost\n0.0.0.0/8 bogon\n", "[0.0.0.0/8 192.0.2.1/32] 1 0"},
 		{"what may be a range or two addresses", of(nil), strings.Repeat("192.0.2.1\n", 19) +
 			"192.0.2.4 192.0.2.9 US\n", "[192.0.2.1/32] 1 0"},
 		{"lists for P2P", of(nil), "# list\nSome Org, Ltd:198.51.100.0-198.51.100.255\n" +

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"levee/internal/lang/literal"
 )
@@ -30,6 +31,13 @@ func readLines(in *reader, r io.Reader) error {
 			entries, rest = rest[:1], rest[1:]
 		}
 		for _, text := range entries {
+			if len(rest) > 0 && ofNobody(text) {
+				in.bad++
+				in.out.Bad++
+				in.skip(fmt.Sprintf("line %d", n), text, "stands in front of a name, as in a hosts "+
+					"file: a set of names takes those")
+				continue
+			}
 			if err := in.entry(text, n, false); err != nil {
 				return err
 			}
@@ -48,6 +56,15 @@ func readLines(in *reader, r io.Reader) error {
 		return err
 	}
 	return nil
+}
+
+// ofNobody tells of an entry whether no packet comes from there by a wire, and none goes there
+// alone: the addresses that hosts files have in front of names that are to lead nowhere.
+func ofNobody(text string) bool {
+	a, err := netip.ParseAddr(text)
+	a = a.Unmap()
+	return err == nil && (a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() ||
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}))
 }
 
 func isEntry(text string) bool {

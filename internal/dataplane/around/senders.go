@@ -89,10 +89,37 @@ func FillSenders(l *loader.Loaded, p *policy.Senders, note Note) error {
 	if len(p.Services)+len(p.Containers) > 0 && !cgroups() {
 		note("this machine has no cgroups of version 2: no packet is of a service or container")
 	}
+	for _, n := range nobody("/", p) {
+		note(n)
+	}
 	return onSenders(m, func(memory sender.Memory) {
 		memory.Begin(layout)
 		memory.Tell(names, drawn())
 	})
+}
+
+// nobody tells of units and containers that rules name and no packet can be of, as the machine is
+// now, whose files are below root.
+func nobody(root string, p *policy.Senders) (notes []string) {
+	for _, name := range p.Services {
+		switch own, err := account.Unit(root, name); {
+		case errors.Is(err, account.ErrUnknown):
+			notes = append(notes, fmt.Sprintf("no unit %s is known on this machine: rules that ask "+
+				"for it hold for nothing until there is one", name))
+		case err == nil && own != name:
+			notes = append(notes, fmt.Sprintf("%s is an alias, and no packet is of it: write "+
+				"service \"%s\"", name, own))
+		}
+	}
+	engines, err := account.Containers(root)
+	for _, name := range p.Containers {
+		if err == nil && !account.HasContainer(root, name, engines) {
+			notes = append(notes, fmt.Sprintf("no container %s is known on this machine: rules that "+
+				"ask for it hold for nothing until there is one, and levee up runs again or with "+
+				"--keep", name))
+		}
+	}
+	return notes
 }
 
 // cgroups tells whether the machine has cgroups of version 2, in which every process is then.

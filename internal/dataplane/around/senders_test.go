@@ -2,7 +2,10 @@ package around
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"levee/internal/filter/sender"
@@ -30,5 +33,32 @@ func TestWhoCannotBeLookedUpWasRoot(t *testing.T) {
 		func(string) (uint32, error) { return 0, refused })
 	if !errors.Is(err, refused) || !slices.Equal(all, []uint32{sender.NoID}) {
 		t.Errorf("%d, %v", all, err)
+	}
+}
+
+// TestUpSaidNothingOfAUnitThatIsNotThere: a rule about an alias, or about a unit or a container that
+// the machine does not have, held for nothing, and nobody said so.
+func TestUpSaidNothingOfAUnitThatIsNotThere(t *testing.T) {
+	root := t.TempDir()
+	units := filepath.Join(root, "usr/lib/systemd/system")
+	if err := os.MkdirAll(units, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(units, "ssh.service"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("ssh.service", filepath.Join(units, "sshd.service")); err != nil {
+		t.Fatal(err)
+	}
+	notes := nobody(root, &policy.Senders{Services: []string{"ssh.service", "sshd.service",
+		"sshh.service"}, Containers: []string{"web"}})
+	for i, want := range []string{`write service "ssh.service"`, "no unit sshh.service",
+		"no container web"} {
+		if i >= len(notes) || !strings.Contains(notes[i], want) {
+			t.Errorf("no %q in %q", want, notes)
+		}
+	}
+	if len(notes) != 3 {
+		t.Errorf("%q", notes)
 	}
 }

@@ -21,12 +21,13 @@ func (t Type) String() string { return [...]string{"text", "number", "address"}[
 
 // Field is one row of the table.
 type Field struct {
-	Name   string
-	Type   Type
-	What   string   // in a few words
-	Values []string // all that Suricata writes, where that is a list; else nil
-	Domain bool     // a text that is a name of the DNS
-	Also   []string // further paths of it, by version; "queries[]" is a list of objects
+	Name    string
+	Type    Type
+	What    string   // in a few words
+	Values  []string // all that Suricata writes, where that is a list; else nil
+	Numbers bool     // of other values it writes the number
+	Domain  bool     // a text that is a name of the DNS
+	Also    []string // further paths of it, by version; "queries[]" is a list of objects
 }
 
 // Named is the field of a name.
@@ -53,8 +54,8 @@ var table = []Field{
 	{Name: "dest_ip", Type: Address, What: "who it was sent to"},
 	{Name: "src_port", Type: Number, What: "its port"},
 	{Name: "dest_port", Type: Number, What: "its port"},
-	{Name: "proto", Type: Text, Values: protocols, What: "protocol: TCP, UDP, ICMP, ..."},
-	{Name: "app_proto", Type: Text, What: "protocol above it: http, tls, ssh, failed, ..."},
+	{Name: "proto", Type: Text, Values: protocols, Numbers: true, What: "protocol: TCP, UDP, ICMP, ..."},
+	{Name: "app_proto", Type: Text, Values: appProtocols, What: "protocol above it: http, tls, ssh, failed, ..."},
 	{Name: "in_iface", Type: Text, What: "interface"},
 	{Name: "host", Type: Text, What: "name of the sensor"},
 	{Name: "flow_id", Type: Number, What: "flow"},
@@ -100,11 +101,12 @@ var table = []Field{
 		What: "query or answer"},
 	{Name: "dns.rrname", Type: Text, Domain: true, What: "name",
 		Also: []string{"dns.queries[].rrname", "dns.query[].rrname"}}, // of Suricata 8, of alerts
-	{Name: "dns.rrtype", Type: Text, What: "A, AAAA, TXT, ...",
+	{Name: "dns.rrtype", Type: Text, Values: rrTypes, Numbers: true, What: "A, AAAA, TXT, ...",
 		Also: []string{"dns.queries[].rrtype", "dns.query[].rrtype"}},
-	{Name: "dns.rcode", Type: Text, What: "NOERROR, NXDOMAIN, ..."},
+	{Name: "dns.rcode", Type: Text, Values: rcodes, Numbers: true, What: "NOERROR, NXDOMAIN, ..."},
 	{Name: "tls.sni", Type: Text, Domain: true, What: "name that was asked for"},
-	{Name: "tls.version", Type: Text, What: "version"},
+	{Name: "tls.version", Type: Text, Values: []string{"UNDETERMINED", "SSLv2", "SSLv3", "TLSv1",
+		"TLS 1.1", "TLS 1.2", "TLS 1.3"}, What: "TLSv1, TLS 1.1, TLS 1.2, TLS 1.3"},
 	{Name: "tls.subject", Type: Text, What: "of the certificate"},
 	{Name: "tls.issuerdn", Type: Text, What: "of the certificate"},
 	{Name: "tls.fingerprint", Type: Text, What: "SHA-1 of the certificate"},
@@ -139,7 +141,8 @@ var table = []Field{
 	{Name: "ftp.completion_code", Type: Text, What: "530, ..."},
 	{Name: "rdp.cookie", Type: Text, What: "user, as the client says"},
 	{Name: "rdp.client.client_name", Type: Text, What: "name of the client, as it says"},
-	{Name: "rfb.authentication.security_result", Type: Text, What: "OK, FAIL, TOOMANY"},
+	{Name: "rfb.authentication.security_result", Type: Text, Values: []string{"OK", "FAIL",
+		"TOOMANY"}, What: "OK, FAIL, TOOMANY"},
 	{Name: "krb5.error_code", Type: Text, What: "KDC_ERR_PREAUTH_FAILED, ..."},
 	{Name: "snmp.community", Type: Text, What: "community"},
 	{Name: "mqtt.connect.username", Type: Text, What: "user"},
@@ -157,7 +160,7 @@ var table = []Field{
 		What: "decode, stream or applayer"},
 	{Name: "anomaly.event", Type: Text, What: "event"},
 	{Name: "anomaly.layer", Type: Text, What: "who has seen it: proto_parser, proto_detect, ..."},
-	{Name: "anomaly.app_proto", Type: Text, What: "protocol that it is of"},
+	{Name: "anomaly.app_proto", Type: Text, Values: appProtocols, What: "protocol that it is of"},
 	{Name: "mpegts.event", Type: Text, Values: []string{"stream", "discontinuity", "no_signal",
 		"signal", "scrambled", "clear", "damaged", "fragments", "no_room"},
 		What: "of `levee monitor mpegts`"},
@@ -190,9 +193,31 @@ var eventTypes = []string{
 	"smtp", "snmp", "ssh", "stats", "template", "tftp", "tls", "verdict", "websocket",
 }
 
-// protocols are as Suricata names them; of others it writes the number.
+// protocols are as Suricata names them.
 var protocols = []string{"TCP", "UDP", "ICMP", "IPv6-ICMP", "SCTP", "GRE", "ESP", "AH", "IP",
 	"IPv6", "IGMP", "OSPFIGP", "PIM", "VRRP", "EIGRP", "IPIP", "L2TP"}
+
+// appProtocols are those of Suricata 5 to 8. http is HTTP/1; http_any stands in rules.
+var appProtocols = []string{
+	"bittorrent-dht", "dcerpc", "dhcp", "dnp3", "dns", "doh2", "enip", "failed", "ftp", "ftp-data",
+	"http", "http2", "http_any", "ike", "ikev2", "imap", "irc", "jabber", "krb5", "ldap", "mdns",
+	"modbus", "mqtt", "msn", "mysql", "nfs", "ntp", "pgsql", "pop3", "quic", "rdp", "rfb", "sip",
+	"smb", "smtp", "snmp", "ssh", "telnet", "template", "template-rust", "tftp", "tls", "unknown",
+	"websocket",
+}
+
+// rcodes and rrTypes are as versions of Suricata name them, which misspell some.
+var (
+	rcodes = []string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN",
+		"YXRRSET", "NXRRSET", "NOTAUTH", "NOTZONE", "BADVERS/BADSIG", "BADKEY", "BADTIME", "BADMODE",
+		"BADNAME", "BADALG", "BADTRUNC"}
+	rrTypes = []string{"A", "NS", "MD", "MF", "CNAME", "SOA", "MB", "MG", "MR", "NULL", "WKS", "PTR",
+		"HINFO", "MINFO", "MX", "TXT", "RP", "AFSDB", "X25", "ISDN", "RT", "NSAP", "NSAPPTR", "SIG",
+		"KEY", "PX", "GPOS", "AAAA", "LOC", "NXT", "SRV", "ATMA", "NAPTR", "KX", "CERT", "A6",
+		"DNAME", "OPT", "APL", "DS", "SSHFP", "IPSECKEY", "RRSIG", "NSEC", "DNSKEY", "DHCID",
+		"NSEC3", "NSEC3PARAM", "TLSA", "HIP", "CDS", "CDNSKEY", "HTTPS", "SVCB", "SPF", "TKEY",
+		"TSIG", "IXFR", "AXFR", "MAILA", "ANY", "URI", "ND", "NSAPPT", "CDSNKEY"}
+)
 
 // Known tells whether one of the values that a field may have is the text, or contains, begins or
 // ends with it, as how says. Where one does in other letters alone, it is near. Of a field whose
@@ -215,5 +240,6 @@ func (f Field) Known(how, text string) (is bool, near string) {
 			near = v
 		}
 	}
-	return len(f.Values) == 0, near
+	number := strings.TrimPrefix(text, "TYPE") // so say streams of the agent
+	return len(f.Values) == 0 || f.Numbers && strings.Trim(number, "0123456789") == "", near
 }

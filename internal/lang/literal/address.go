@@ -130,6 +130,32 @@ func Address(text string) (netip.Addr, diag.Problem) {
 	return a, addressProblem(text, a, err)
 }
 
+// PartOfAddress tells why no address, in the form of RFC 5952, is the text, or begins, ends with or
+// contains it, as how says.
+func PartOfAddress(text, how string, anyCase bool) diag.Problem {
+	const hint = "addresses are compared as 192.0.2.1 and 2001:db8::1."
+	if how == "is" {
+		if _, err := netip.ParseAddr(text); err != nil {
+			return diag.Problemf(hint, "%q is no address", diag.Clip(text))
+		}
+		return diag.Problem{}
+	}
+	part := text
+	if anyCase {
+		part = strings.ToLower(part)
+	}
+	never := strings.Trim(part, "0123456789abcdef.:") != ""
+	groups := strings.Split(part, ":")
+	for i, g := range groups {
+		whole := i > 0 || how == "begins"
+		never = never || len(groups) > 1 && whole && len(g) > 1 && g[0] == '0'
+	}
+	if never {
+		return diag.Problemf(hint, "no address %s %q", how, diag.Clip(text))
+	}
+	return diag.Problem{}
+}
+
 func addressProblem(text string, a netip.Addr, err error) diag.Problem {
 	not := func(hint string, args ...any) diag.Problem {
 		return diag.Problemf(fmt.Sprintf(hint, args...), "%q is not an address", diag.Clip(text))

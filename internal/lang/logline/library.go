@@ -184,6 +184,8 @@ var library = slices.Concat([]Kind{
 		Patterns: apacheError("user <text><: authentication failure for |: authorization failure "+
 			"for |: password mismatch| not found><text>",
 			"client <denied by server configuration|used wrong authentication scheme>: <text>",
+			"Got error 'PHP message: user <text> authentication failure for Baikal'<|, referer: "+
+				"<text>>",
 			"Authorization of user <text> to access <text> failed, reason: <text>",
 			"<|Digest: >user `<text>' in realm `<text>' not found: <text>",
 			"Digest: user <text>: password mismatch: <text>",

@@ -323,6 +323,27 @@ var webKinds = []Kind{
 			"<|<word> [AUTH] WARN: ><Incorrect username or password|Invalid token provided> for " +
 				"user <text>. IP=<addr>",
 		}},
+	{Name: "keycloak-auth",
+		What: "a password was wrong, or a user unknown (Keycloak)",
+		Patterns: []string{
+			ofKeycloak(""), ofKeycloak("<quote>"), // the latter since 22
+		}},
+	{Name: "immich-auth",
+		What: "a password was wrong (Immich)",
+		Patterns: []string{
+			"<|\x1b[33m>[Nest] <text>Failed login attempt for user <text> from ip address <addr>" +
+				"<|\x1b[39m>",
+		}},
+}
+
+// ofKeycloak is an event of Keycloak, whose values stand in quotes or not.
+func ofKeycloak(q string) string {
+	v := func(name, value string) string { return name + "=" + q + value + q + ", " }
+	return "<|" + day + " " + clock + " >WARN< |  >[<word>] (<word>) " + v("type", "LOGIN_ERROR") +
+		v("realmId", "<text>") + "<|" + v("realmName", "<text>") + ">" + v("clientId", "<text>") +
+		v("userId", "<word>") + "<|" + v("sessionId", "<word>") + ">" + v("ipAddress", "<addr>") +
+		v("error", "<user_not_found|user_disabled|user_temporarily_disabled|"+
+			"invalid_user_credentials>") + "<text>"
 }
 
 // ofHAProxy is a line of HAProxy's httplog without captured cookies, behind syslog's header.

@@ -253,6 +253,23 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			"2026-11-25T01:31:58.098Z [AUTH] WARN: Incorrect username or password for user bob. " +
 				"IP=203.0.113.9",
 		},
+		"keycloak-auth": {
+			"2026-11-25 01:31:58,357 WARN  [org.keycloak.events] (executor-thread-31) " +
+				"type=LOGIN_ERROR, realmId=main, clientId=shop, userId=null, " +
+				"ipAddress=203.0.113.9, error=user_not_found, auth_method=openid-connect, " +
+				"redirect_uri=https://shop.example/, username=bob",
+			`2026-11-25 01:31:58,357 WARN  [org.keycloak.events] (executor-thread-31) ` +
+				`type="LOGIN_ERROR", realmId="7fb3", realmName="main", clientId="shop", ` +
+				`userId="bb28", ipAddress="2001:db8::9", error="invalid_user_credentials", ` +
+				`auth_method="openid-connect", username="bob"`,
+		},
+		"immich-auth": {
+			"[Nest] 7  - 11/25/2026, 1:31:58 AM    WARN [AuthService] Failed login attempt for " +
+				"user bob@a.example from ip address 203.0.113.9",
+			"\x1b[33m[Nest] 6  - \x1b[39m11/25/2026, 1:31:58 AM \x1b[33m   WARN\x1b[39m " +
+				"\x1b[38;5;3m[Api:AuthService~x1] \x1b[39m\x1b[33mFailed login attempt for user " +
+				"bob@a.example from ip address 203.0.113.9\x1b[39m",
+		},
 	} {
 		for _, line := range lines {
 			a, r := find(t, kind, line)
@@ -260,7 +277,7 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				t.Errorf("%s: %d %s of %q", kind, r, a, line)
 			}
 			if h, _ := Split([]byte(line), now); h.Time.IsZero() && kind != "mysql-auth" &&
-				kind != "gitlab-auth" && kind != "guacamole-auth" {
+				kind != "gitlab-auth" && kind != "guacamole-auth" && kind != "immich-auth" {
 				t.Errorf("%s: no time of %q", kind, line)
 			}
 		}

@@ -558,6 +558,11 @@ func (r *resolver) knownTexts(c *ast.Condition, f eve.Field, format policy.Forma
 			r.c.Errorf(e.Pos, "write: "+f.Name+" begins \"192.0.2.\", or matches /.../.",
 				"%s is an address, and never the network %q", f.Name, diag.Clip(text))
 			return false
+		case f.Type == eve.Address && format == policy.EVE:
+			if p := literal.PartOfAddress(text, how, c.AnyCase); p.Found() {
+				r.c.Report(e.Pos, p)
+				return false
+			}
 		}
 		is, near := f.Known(how, text)
 		switch {
