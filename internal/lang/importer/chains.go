@@ -316,8 +316,8 @@ func (fl *flattener) count() {
 		f := &fl.out.Report.Fates
 		changed, widened := false, false
 		for _, m := range r.Remarks {
-			changed = changed || m.Kind == Changed
-			widened = widened || m.Widens
+			changed = changed || m.Kind == Changed && fl.told[r] // else nothing comes there
+			widened = widened || m.Widens && fl.told[r]
 		}
 		switch {
 		case r.Implied: // no rule of the source

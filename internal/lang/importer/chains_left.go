@@ -78,6 +78,8 @@ func (fl *flattener) leaveOut(r *ChainRule, ch *Chain, n int, c *match.Match, ba
 		return
 	}
 	fl.gone[r] = true
+	// what else would widen is of no account, as its set
+	r.Remarks = slices.DeleteFunc(r.Remarks, func(m Remark) bool { return m.Widens })
 	m := r.Remark(LeftOut, fl.consequence(r, ch, n), instead(r))
 	place := leftOut{r: r, said: m, remark: len(fl.out.Report.Remarks), at: len(fl.out.pending)}
 	fl.out.Report.Add(m)

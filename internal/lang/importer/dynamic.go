@@ -113,6 +113,9 @@ const fillHint = "the commands above the set put its entries back; whoever fills
 
 // carryFilled says what becomes of the sets of a rule that change while the source runs.
 func (r *ChainRule) carryFilled(fills map[string]bool) {
+	if r.Verb == DoNothing {
+		return
+	}
 	for _, f := range r.Filled {
 		if f.empty && fills[f.set] {
 			f.empty, f.Text = false, f.Text+", and rules of the source fill it"

@@ -43,12 +43,17 @@ func (c *Chain) Rewrites() bool {
 func (c *Chain) mayDrop() bool { return c.Drop || drops(c, map[*Chain]bool{}) }
 
 // goesOn makes returns of the rules of a base chain that accept, which are the same where another
-// chain follows. It tells whether these leave the chain without a copy of what follows.
+// chain follows, and a last rule of a policy that drops. It tells whether what is accepted leaves
+// the chain without a copy of what follows.
 func (c *Chain) goesOn() bool {
-	if c.Drop {
-		return false
-	}
 	rules := slices.Clone(c.Rules)
+	if c.Drop {
+		if slices.ContainsFunc(rules, func(r *ChainRule) bool { return r.Verb == DoReturn }) {
+			return false // to the policy
+		}
+		rules = append(rules, &ChainRule{Origin: c.Origin, Label: c.Name + " policy", Named: true,
+			Implied: true, Alts: []match.Match{{}}, Verb: DoDrop})
+	}
 	for _, of := range Reached(c) {
 		for _, r := range of.Rules {
 			leaves := r.Verb == DoAccept || r.Verb == DoReturn && of == c
@@ -60,7 +65,7 @@ func (c *Chain) goesOn() bool {
 			}
 		}
 	}
-	c.Rules = rules
+	c.Rules, c.Drop = rules, false
 	for _, r := range rules {
 		if r.Verb == DoAccept && len(r.Unknown) == 0 {
 			r.Verb = DoReturn
@@ -118,11 +123,21 @@ const earlyText = "what it drops never reaches the chains behind it, and is judg
 func (o *Output) Early(c *Chain, chosen bool, what, hint string) {
 	m := c.Remark(Changed, what+earlyText, hint)
 	f := &o.Report.Fates
+	if c.Drop && !chosen {
+		m.Widens = true
+		f.Given, f.LeftOut, f.Widened = f.Given+1, f.LeftOut+1, f.Widened+1
+		o.Report.pass(&c.Family)
+	}
 	for _, of := range Reached(c) {
 		for _, r := range of.Rules {
 			if !chosen && r.Verb == DoDrop && (of == c || !of.Met) {
 				m.Widens = true
 				f.Given, f.LeftOut, f.Widened = f.Given+1, f.LeftOut+1, f.Widened+1
+			}
+			for i := range r.Alts {
+				if passes := c.Family.And(&r.Alts[i]); !chosen && r.Verb == DoDrop && !passes.Never {
+					o.Report.pass(&passes)
+				}
 			}
 		}
 	}

@@ -121,6 +121,9 @@ func (fl *flattener) readNat(chains []*Chain) {
 				is, ok = fl.judged(n.r, parts[i])
 				of = append(of, is...)
 			}
+			if ok && n.r.nat.here && !fl.out.stateless {
+				of = append(of, fl.strays(n)...)
+			}
 		}
 		if !ok || len(of) > growthMin {
 			continue
@@ -156,6 +159,28 @@ func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 		}
 	}
 	return out, err
+}
+
+// strays returns the drops of what conntrack picks up in the middle of a connection, and nat sends to
+// a port where it is dropped, as far as the rules for the port that it has would pass it.
+func (fl *flattener) strays(n redirected) (out []statement) {
+	parts, err := Narrow([]match.Match{n.m}, Settled([]match.Match{tcpBare.With(match.Known,
+		match.Just(0))}), &fl.out.Written)
+	if err != nil {
+		return nil
+	}
+	for _, m := range parts {
+		is, ok := fl.judged(n.r, m)
+		if !ok {
+			return nil
+		}
+		for _, s := range is {
+			if s.action == "drop" && !fl.droppedBehind(0, &s.m) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }
 
 // MarkMet marks the rules of a chain, and of all chains reached from it, as seen.

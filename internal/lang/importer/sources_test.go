@@ -121,7 +121,7 @@ var (
 )
 
 // asked are terms about a named set.
-var asked = regexp.MustCompile(` (not )?(from|to|port|from port) [a-zA-Z][\w-]*[-\w]`)
+var asked = regexp.MustCompile(` (not )?(from|to|port|from port) [a-zA-Z][\w:./-]*`)
 
 // excused is a policy that passes the packets of which an import says that they may pass though
 // the source drops them.
@@ -139,7 +139,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 		m = asked.ReplaceAllStringFunc(m, func(term string) string {
 			words := strings.Fields(term)
 			last := words[len(words)-1]
-			if strings.Contains("any self port suffix", last) ||
+			if strings.Contains("any self port suffix", last) || strings.ContainsAny(last, ":./") ||
 				strings.Contains(sets, "set "+last+" = ") {
 				return term
 			}

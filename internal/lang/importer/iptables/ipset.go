@@ -390,47 +390,15 @@ func (t *ipSets) addresses(s *ipSet) *match.Set {
 
 // members are the addresses in the set: the longest prefix decides, and `nomatch` takes out.
 func (s *ipSet) members() match.AddressSpans {
-	nomatch := false
-	in := make([]match.AddressSpan, 0, len(s.elems))
+	var in, out []match.AddressSpan
 	for _, e := range s.elems {
-		nomatch = nomatch || e.nomatch
-		in = append(in, e.addr)
-	}
-	if !nomatch {
-		return match.JoinAddrs(in)
-	}
-	order := slices.Clone(s.elems)
-	slices.SortStableFunc(order, func(a, b ipElem) int { return width(b.addr) - width(a.addr) })
-	// Elements of one length do not overlap, so each length is one step.
-	out := match.AddressSpans{}
-	for i := 0; i < len(order); {
-		var yes, no []match.AddressSpan
-		w := width(order[i].addr)
-		for ; i < len(order) && width(order[i].addr) == w; i++ {
-			if order[i].nomatch {
-				no = append(no, order[i].addr)
-			} else {
-				yes = append(yes, order[i].addr)
-			}
-		}
-		out = match.JoinAddrs(append(out, yes...)).Minus(match.JoinAddrs(no))
-	}
-	return out
-}
-
-// width is the number of bits that differ within a range that is a prefix.
-func width(a match.AddressSpan) int {
-	lo, hi := a.Lo.AsSlice(), a.Hi.AsSlice()
-	for i := range lo {
-		if d := lo[i] ^ hi[i]; d != 0 {
-			n := (len(lo) - i - 1) * 8
-			for ; d != 0; d >>= 1 {
-				n++
-			}
-			return n
+		if e.nomatch {
+			out = append(out, e.addr)
+		} else {
+			in = append(in, e.addr)
 		}
 	}
-	return 0
+	return match.Innermost(in, out)
 }
 
 func (t *ipSets) portMatch(s *ipSet, dir string) ([]match.Match, []importer.Filled,

@@ -81,6 +81,56 @@ func JoinAddrs(in []AddressSpan) AddressSpans {
 	return out
 }
 
+// Innermost is the addresses of prefixes in a set, without those that are taken out of it: of the
+// prefixes that have an address the longest decides.
+func Innermost(in, out []AddressSpan) AddressSpans {
+	if len(out) == 0 {
+		return JoinAddrs(in)
+	}
+	type part struct {
+		AddressSpan
+		width int
+		out   bool
+	}
+	var all []part
+	for _, a := range in {
+		all = append(all, part{a, width(a), false})
+	}
+	for _, a := range out {
+		all = append(all, part{a, width(a), true})
+	}
+	slices.SortStableFunc(all, func(a, b part) int { return b.width - a.width })
+	// Prefixes of one length do not overlap, so each length is one step.
+	is := AddressSpans{}
+	for i := 0; i < len(all); {
+		var yes, no []AddressSpan
+		for w := all[i].width; i < len(all) && all[i].width == w; i++ {
+			if all[i].out {
+				no = append(no, all[i].AddressSpan)
+			} else {
+				yes = append(yes, all[i].AddressSpan)
+			}
+		}
+		is = JoinAddrs(append(is, yes...)).Minus(JoinAddrs(no))
+	}
+	return is
+}
+
+// width is the number of bits that differ within a range that is a prefix.
+func width(a AddressSpan) int {
+	lo, hi := a.Lo.AsSlice(), a.Hi.AsSlice()
+	for i := range lo {
+		if d := lo[i] ^ hi[i]; d != 0 {
+			n := (len(lo) - i - 1) * 8
+			for ; d != 0; d >>= 1 {
+				n++
+			}
+			return n
+		}
+	}
+	return 0
+}
+
 func (s AddressSpans) and(o AddressSpans) AddressSpans {
 	if len(s) < len(o) {
 		s, o = o, s

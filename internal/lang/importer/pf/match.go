@@ -108,8 +108,9 @@ func (r *pfRule) hosts(dir string) {
 			alts = append(alts, importer.AddressIn(dir, s, no))
 			continue
 		}
-		if a, err := parsePFAddr(word); err == nil && len(item) == 1 {
-			if !r.rangeOf(&a) {
+		isRange := len(item) == 3 && item[1].is("-")
+		if a, err := parsePFAddr(word); err == nil && (len(item) == 1 || isRange) {
+			if !r.rangeOf(&a, item[1:]) {
 				return
 			}
 			if no { // of the same family
@@ -149,11 +150,11 @@ func (r *pfRule) hosts(dir string) {
 	r.Both(alts...)
 }
 
-// rangeOf reads the end of a range of addresses, if a begins one. It returns false, and the rule is
-// unknown, where no policy can have them.
-func (r *pfRule) rangeOf(a *match.AddressSpan) bool {
-	if r.took("-") {
-		hi, err := parsePFAddr(r.next().text)
+// rangeOf reads the end of a range of addresses, a dash and an address, if a begins one. It returns
+// false, and the rule is left out, where that cannot be read.
+func (r *pfRule) rangeOf(a *match.AddressSpan, rest []pfToken) bool {
+	if len(rest) > 0 {
+		hi, err := parsePFAddr(rest[1].text)
 		if err != nil || hi.Lo.Less(a.Lo) || hi.Lo.BitLen() != a.Lo.BitLen() {
 			r.Unknown("asks for a range of addresses that cannot be read", "")
 			return false

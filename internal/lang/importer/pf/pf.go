@@ -225,7 +225,7 @@ func (p *pf) set(name string) *match.Set {
 		return t.named
 	}
 	t.named = &match.Set{Name: match.UniqueName(name, p.out.Taken),
-		Addresses: match.JoinAddrs(t.in).Minus(match.JoinAddrs(t.out))}
+		Addresses: match.Innermost(t.in, t.out)}
 	if len(t.named.Addresses) > 0 && t.file == "" {
 		p.out.AddSet(t.named.Name, match.AddressesText(t.named.Addresses))
 		return t.named

@@ -141,7 +141,11 @@ func (r *pfRule) item() (out []pfToken) {
 			}
 		}
 	}
-	return append(out, r.next())
+	out = append(out, r.next())
+	if r.peek("-") && len(r.t) > 1 { // the end of a range
+		out = append(out, r.next(), r.next())
+	}
+	return out
 }
 
 // parens passes over what stands between parentheses.
