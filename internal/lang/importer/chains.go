@@ -65,6 +65,7 @@ type ChainRule struct {
 	budget    string        // the name of what it is counted in, which other rules may share
 	Filled    []Filled      // sets that change while the source runs
 	passes    []match.Match // packets that the policy may pass because of remarks that widen
+	about     []match.Match // left out for its states: which packets may have these, nil if all may
 	Named     bool          // Label is one of the source, not made from the chain
 	Absent    bool          // nothing is lost with it: about another interface
 	loopback  bool          // absent, as it is about the machine's packets to itself

@@ -57,8 +57,8 @@ func (fl *flattener) leaveOut(r *ChainRule, ch *Chain, n int, c *match.Match, ba
 	fl.used[r] = true
 	if fl.mayWiden(r, ch, n) {
 		alts := r.Alts
-		if r.passes != nil {
-			alts = r.passes
+		if r.about != nil {
+			alts = r.about
 		}
 		for i := range alts {
 			if m := c.And(&alts[i]); !m.Never && c.Compatible(&alts[i]) {

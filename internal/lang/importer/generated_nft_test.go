@@ -84,7 +84,7 @@ func (w *writer) termsNFT(states bool) string {
 			n := newWriter(w.rnd, w.six)
 			d := disjoint(n.nets)
 			add(fmt.Sprintf("%s saddr . %s dport %s{ %s . %d, %s . %d-%d }", family, proto,
-				w.of("", "", "!= "), d[0], w.port(), d[len(d)-1], w.port()/2+10000, 30000))
+				w.of("", "", "!= "), d[0], w.port(), d[len(d)-1], w.port()/2+10000, 29999))
 		default:
 			add(proto + " " + w.of("dport", "dport", "dport", "sport") + " " + w.portsNFT())
 		}

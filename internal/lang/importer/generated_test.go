@@ -270,7 +270,8 @@ func (k *kernelSide) agree(rnd *rand.Rand, g *generated) {
 		case slots[res.Slot].Reason == policy.ByEssential:
 		case ok == pass:
 			same++
-		case ok && (trackedOtherwise(frames[i]) || sctp(frames[i]) || g.rep.Fates.LeftOut > 0 ||
+		case sctp(frames[i]):
+		case ok && (trackedOtherwise(frames[i]) || g.rep.Fates.LeftOut > 0 ||
 			excuse.Eval(frames[i]).Action == action.Pass):
 			narrow++
 		case !ok && excuse.Eval(frames[i]).Action == action.Pass:

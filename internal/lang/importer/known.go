@@ -143,14 +143,14 @@ func (r *ChainRule) carryKnown(restrict func([]match.Match, bool) []match.Match)
 		r.opens = restrict(s.packets(DoAccept))
 	}
 	leads := (r.Verb == DoJump || r.Verb == DoGoto) && drops(r.Target, map[*Chain]bool{})
-	if s.invalid && !s.fresh && len(r.Unknown) == 0 && (r.Verb == DoDrop || leads) {
+	if s.invalid && !s.fresh && (r.Verb == DoDrop || leads) {
 		r.Remarks = append(r.Remarks, r.Remark(Changed, invalidText, ""))
 		r.passes = restrict(Settled([]match.Match{match.Match{}.With(match.ICMP, tooBig),
 			match.Match{}.With(match.ICMP6, tooBig6), match.Match{}.With(match.Proto, sctpDCCP)}),
 			false)
 	}
 	strays := s.fresh && !s.invalid && r.Verb != DoDrop
-	if strays && len(r.Unknown) == 0 { // else all of them may pass
+	if strays {
 		r.passes = append(r.passes, restrict(Settled([]match.Match{match.Match{}.With(match.Proto,
 			sctpDCCP)}), false)...)
 	}

@@ -121,7 +121,7 @@ var (
 )
 
 // asked are terms about a named set.
-var asked = regexp.MustCompile(` (not )?(from|to|port|from port) [a-zA-Z][\w:./-]*`)
+var asked = regexp.MustCompile(` (not )?(from port|from|to|port) [a-zA-Z][\w:./-]*`)
 
 // excused is a policy that passes the packets of which an import says that they may pass though
 // the source drops them.

@@ -226,7 +226,7 @@ func (r *ChainRule) carryDropped(restrict func([]match.Match, bool) []match.Matc
 	if len(must) == 0 {
 		r.Unknown = append(r.Unknown, Reason{neverText + " " +
 			Printable(strings.Join(r.States, ","), 60), ""})
-		r.passes = could
+		r.about = could
 		return
 	}
 	r.Alts = must
