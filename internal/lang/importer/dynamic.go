@@ -113,7 +113,7 @@ const fillHint = "the commands above the set put its entries back; whoever fills
 
 // carryFilled says what becomes of the sets of a rule that change while the source runs.
 func (r *ChainRule) carryFilled(fills map[string]bool) {
-	if r.Verb == DoNothing {
+	if r.Verb == DoNothing || r.Absent {
 		return
 	}
 	for _, f := range r.Filled {

@@ -71,8 +71,9 @@ func TestNothingWidensByARuleThatIsNotThere(t *testing.T) {
 		{":c - [0:0]", "-s 192.0.2.0/24 -m set --match-set banned src -j DROP", "-j DROP"},
 		{":c - [0:0]", "-p tcp -j c", "-A c -p udp -m set --match-set banned src -m statistic " +
 			"--mode nth --every 2 --packet 0 -j DROP", "-j DROP"},
+		{"-i docker0 -m set --match-set banned src -j DROP", "-p udp -j ACCEPT"},
 	} {
-		_, rep := fromIPTables(t, importer.Rulesets{}, sets+save("DROP", rules...))
+		_, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"}, sets+save("DROP", rules...))
 		if rep.Fates.Widened != 0 {
 			t.Errorf("%v: %s", rules, rep.Fates)
 		}

@@ -146,7 +146,7 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 			return "" // the set of a rule that is not in the policy
 		})
 		for _, set := range filled {
-			for _, term := range [...]string{" from ", " to "} {
+			for _, term := range [...]string{" not from ", " not to ", " from ", " to "} {
 				m = strings.ReplaceAll(m+" ", term+set[1]+" ", " ")
 			}
 		}
