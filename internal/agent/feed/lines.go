@@ -34,8 +34,8 @@ func readLines(in *reader, r io.Reader) error {
 			if len(rest) > 0 && ofNobody(text) {
 				in.bad++
 				in.out.Bad++
-				in.skip(fmt.Sprintf("line %d", n), text, "stands in front of a name, as in a hosts "+
-					"file: a set of names takes those")
+				in.skip(fmt.Sprintf("line %d", n), text, "stands in front of a name, as in a "+
+					"hosts file: a set of names takes those")
 				continue
 			}
 			if err := in.entry(text, n, false); err != nil {

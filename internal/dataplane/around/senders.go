@@ -104,8 +104,8 @@ func nobody(root string, p *policy.Senders) (notes []string) {
 	for _, name := range p.Services {
 		switch own, err := account.Unit(root, name); {
 		case errors.Is(err, account.ErrUnknown):
-			notes = append(notes, fmt.Sprintf("no unit %s is known on this machine: rules that ask "+
-				"for it hold for nothing until there is one", name))
+			notes = append(notes, fmt.Sprintf("no unit %s is known on this machine: rules that "+
+				"ask for it hold for nothing until there is one", name))
 		case err == nil && own != name:
 			notes = append(notes, fmt.Sprintf("%s is an alias, and no packet is of it: write "+
 				"service \"%s\"", name, own))
@@ -114,9 +114,9 @@ func nobody(root string, p *policy.Senders) (notes []string) {
 	engines, err := account.Containers(root)
 	for _, name := range p.Containers {
 		if err == nil && !account.HasContainer(root, name, engines) {
-			notes = append(notes, fmt.Sprintf("no container %s is known on this machine: rules that "+
-				"ask for it hold for nothing until there is one, and levee up runs again or with "+
-				"--keep", name))
+			notes = append(notes, fmt.Sprintf("no container %s is known on this machine: rules "+
+				"that ask for it hold for nothing until there is one, and levee up runs again or "+
+				"with --keep", name))
 		}
 	}
 	return notes

@@ -36,8 +36,8 @@ func TestWhoCannotBeLookedUpWasRoot(t *testing.T) {
 	}
 }
 
-// TestUpSaidNothingOfAUnitThatIsNotThere: a rule about an alias, or about a unit or a container that
-// the machine does not have, held for nothing, and nobody said so.
+// TestUpSaidNothingOfAUnitThatIsNotThere: a rule about an alias, or about a unit or a container
+// that the machine does not have, held for nothing, and nobody said so.
 func TestUpSaidNothingOfAUnitThatIsNotThere(t *testing.T) {
 	root := t.TempDir()
 	units := filepath.Join(root, "usr/lib/systemd/system")

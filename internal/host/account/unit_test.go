@@ -37,7 +37,8 @@ func TestUnitsByTheirAliases(t *testing.T) {
 		"nginx.service": "", "ssh.socket": "", "session-1.scope": "session-1.scope",
 		"run-1.service": "run-1.service"} {
 		got, err := Unit(root, name)
-		if got != want || (err != nil) != (want == "") || err != nil && !errors.Is(err, ErrUnknown) {
+		if got != want || errors.Is(err, ErrUnknown) != (want == "") ||
+			err != nil && want != "" {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
 		}
 	}

@@ -54,8 +54,10 @@ var table = []Field{
 	{Name: "dest_ip", Type: Address, What: "who it was sent to"},
 	{Name: "src_port", Type: Number, What: "its port"},
 	{Name: "dest_port", Type: Number, What: "its port"},
-	{Name: "proto", Type: Text, Values: protocols, Numbers: true, What: "protocol: TCP, UDP, ICMP, ..."},
-	{Name: "app_proto", Type: Text, Values: appProtocols, What: "protocol above it: http, tls, ssh, failed, ..."},
+	{Name: "proto", Type: Text, Values: protocols, Numbers: true,
+		What: "protocol: TCP, UDP, ICMP, ..."},
+	{Name: "app_proto", Type: Text, Values: appProtocols,
+		What: "protocol above it: http, tls, ssh, failed, ..."},
 	{Name: "in_iface", Type: Text, What: "interface"},
 	{Name: "host", Type: Text, What: "name of the sensor"},
 	{Name: "flow_id", Type: Number, What: "flow"},
@@ -209,14 +211,14 @@ var appProtocols = []string{
 // rcodes and rrTypes are as versions of Suricata name them, which misspell some.
 var (
 	rcodes = []string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN",
-		"YXRRSET", "NXRRSET", "NOTAUTH", "NOTZONE", "BADVERS/BADSIG", "BADKEY", "BADTIME", "BADMODE",
-		"BADNAME", "BADALG", "BADTRUNC"}
-	rrTypes = []string{"A", "NS", "MD", "MF", "CNAME", "SOA", "MB", "MG", "MR", "NULL", "WKS", "PTR",
-		"HINFO", "MINFO", "MX", "TXT", "RP", "AFSDB", "X25", "ISDN", "RT", "NSAP", "NSAPPTR", "SIG",
-		"KEY", "PX", "GPOS", "AAAA", "LOC", "NXT", "SRV", "ATMA", "NAPTR", "KX", "CERT", "A6",
-		"DNAME", "OPT", "APL", "DS", "SSHFP", "IPSECKEY", "RRSIG", "NSEC", "DNSKEY", "DHCID",
-		"NSEC3", "NSEC3PARAM", "TLSA", "HIP", "CDS", "CDNSKEY", "HTTPS", "SVCB", "SPF", "TKEY",
-		"TSIG", "IXFR", "AXFR", "MAILA", "ANY", "URI", "ND", "NSAPPT", "CDSNKEY"}
+		"YXRRSET", "NXRRSET", "NOTAUTH", "NOTZONE", "BADVERS/BADSIG", "BADKEY", "BADTIME",
+		"BADMODE", "BADNAME", "BADALG", "BADTRUNC"}
+	rrTypes = []string{"A", "NS", "MD", "MF", "CNAME", "SOA", "MB", "MG", "MR", "NULL", "WKS",
+		"PTR", "HINFO", "MINFO", "MX", "TXT", "RP", "AFSDB", "X25", "ISDN", "RT", "NSAP",
+		"NSAPPTR", "SIG", "KEY", "PX", "GPOS", "AAAA", "LOC", "NXT", "SRV", "ATMA", "NAPTR", "KX",
+		"CERT", "A6", "DNAME", "OPT", "APL", "DS", "SSHFP", "IPSECKEY", "RRSIG", "NSEC", "DNSKEY",
+		"DHCID", "NSEC3", "NSEC3PARAM", "TLSA", "HIP", "CDS", "CDNSKEY", "HTTPS", "SVCB", "SPF",
+		"TKEY", "TSIG", "IXFR", "AXFR", "MAILA", "ANY", "URI", "ND", "NSAPPT", "CDSNKEY"}
 )
 
 // Known tells whether one of the values that a field may have is the text, or contains, begins or

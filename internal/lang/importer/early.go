@@ -135,7 +135,8 @@ func (o *Output) Early(c *Chain, chosen bool, what, hint string) {
 				f.Given, f.LeftOut, f.Widened = f.Given+1, f.LeftOut+1, f.Widened+1
 			}
 			for i := range r.Alts {
-				if passes := c.Family.And(&r.Alts[i]); !chosen && r.Verb == DoDrop && !passes.Never {
+				passes := c.Family.And(&r.Alts[i])
+				if !chosen && r.Verb == DoDrop && !passes.Never {
 					o.Report.pass(&passes)
 				}
 			}

@@ -93,8 +93,8 @@ func (w *writer) terms(states bool) string {
 			true: w.of("2001:db8:5::10", "2001:db8::/64", "ff00::/8")}[w.six])
 	}
 	if w.one(7) {
-		add("%s", w.of("-i eth0", "-i lo", "! -i lo", "-i eth1", "! -i eth0", "-i eth+", "! -i eth+",
-			"-i e+", "-i docker0", "! -i docker0", "-i veth+", "-i +"))
+		add("%s", w.of("-i eth0", "-i lo", "! -i lo", "-i eth1", "! -i eth0", "-i eth+",
+			"! -i eth+", "-i e+", "-i docker0", "! -i docker0", "-i veth+", "-i +"))
 	}
 	icmp, kind := "icmp", "-m icmp --icmp-type"
 	if w.six {
@@ -198,10 +198,10 @@ func (w *writer) other(have string) string {
 }
 
 // setsToAsk are sets of the kinds that ipset has.
-const setsToAsk = setsOfRules + "create banned hash:ip timeout 3600\nadd banned 192.0.2.3 timeout " +
-	"600\nadd banned 203.0.113.5\ncreate empty hash:net\ncreate endpoints hash:ip,port timeout " +
-	"900\nadd endpoints 198.18.0.1,tcp:22 timeout 600\nadd endpoints 198.51.100.10,udp:53\n" +
-	"create ippi hash:ip,port,ip\nadd ippi 192.0.2.3,tcp:22,192.0.2.3\n"
+const setsToAsk = setsOfRules + "create banned hash:ip timeout 3600\nadd banned 192.0.2.3 " +
+	"timeout 600\nadd banned 203.0.113.5\ncreate empty hash:net\ncreate endpoints hash:ip,port " +
+	"timeout 900\nadd endpoints 198.18.0.1,tcp:22 timeout 600\nadd endpoints " +
+	"198.51.100.10,udp:53\ncreate ippi hash:ip,port,ip\nadd ippi 192.0.2.3,tcp:22,192.0.2.3\n"
 
 // chain writes the rules of a chain; behind are the chains that it may lead to.
 func (w *writer) chain(b *strings.Builder, name string, n int, behind []string) {

@@ -90,11 +90,13 @@ func (w *writer) termsNFT(states bool) string {
 		}
 	case "icmp":
 		if family == "ip6" || family == "" && w.one(2) {
-			add(w.of("icmpv6 type echo-request", "icmpv6 type { echo-request, nd-neighbor-solicit }",
+			add(w.of("icmpv6 type echo-request",
+				"icmpv6 type { echo-request, nd-neighbor-solicit }",
 				"icmpv6 type != echo-reply", "meta l4proto ipv6-icmp", "icmpv6 type 1-4",
 				"icmpv6 type destination-unreachable icmpv6 code != 1"))
 		} else {
-			add(w.of("icmp type echo-request", "icmp type { echo-request, destination-unreachable }",
+			add(w.of("icmp type echo-request",
+				"icmp type { echo-request, destination-unreachable }",
 				"icmp type != echo-reply", "icmp code 1", "meta l4proto icmp", "icmp type 3-12",
 				"icmp type . icmp code { echo-request . 0, destination-unreachable . 1 }"))
 		}
@@ -243,8 +245,8 @@ func (w *writer) table() string {
 		"\tset lan { type ifname; elements = { \"docker0\", \"eth1\", \"lo\" }; }\n" +
 		"\tset rates { type ipv4_addr; flags dynamic; size 65535; }\n" +
 		"\tset rates6 { type ipv6_addr; flags dynamic; size 65535; }\n" +
-		"\tmap verdicts { type inet_service : verdict; flags interval; elements = { 21 : drop, 22 " +
-		": accept, 53 : jump one, 80 : goto one, 443 : return, 1024-8080 : continue }; }\n")
+		"\tmap verdicts { type inet_service : verdict; flags interval; elements = { 21 : drop, " +
+		"22 : accept, 53 : jump one, 80 : goto one, 443 : return, 1024-8080 : continue }; }\n")
 	for i := len(chains) - 1; i >= 0; i-- {
 		b.WriteString("\tchain " + chains[i] + " {\n")
 		w.chainNFT(&b, 2+w.rnd.IntN(4), true, chains[i+1:])

@@ -115,10 +115,14 @@ func inTable(name string, a netip.Addr) bool {
 func (w *writer) portPF(of func(*packet.Spec) int) pfTerm {
 	a, b := w.port(), w.port()
 	lo, hi := min(a, b), max(a, b)+1
+	within := func(lo, hi int) func(*packet.Spec) bool {
+		return func(s *packet.Spec) bool { return of(s) >= lo && of(s) <= hi }
+	}
 	for _, c := range []pfTerm{
-		{fmt.Sprintf("%d:%d", lo, hi), func(s *packet.Spec) bool { return of(s) >= lo && of(s) <= hi }},
-		{fmt.Sprintf("%d >< %d", lo, hi), func(s *packet.Spec) bool { return of(s) > lo && of(s) < hi }},
-		{fmt.Sprintf("%d <> %d", lo, hi), func(s *packet.Spec) bool { return of(s) < lo || of(s) > hi }},
+		{fmt.Sprintf("%d:%d", lo, hi), within(lo, hi)},
+		{fmt.Sprintf("%d >< %d", lo, hi), within(lo+1, hi-1)},
+		{fmt.Sprintf("%d <> %d", lo, hi),
+			func(s *packet.Spec) bool { return of(s) < lo || of(s) > hi }},
 		{fmt.Sprintf("!= %d", a), func(s *packet.Spec) bool { return of(s) != a }},
 		{fmt.Sprintf("> %d", a), func(s *packet.Spec) bool { return of(s) > a }},
 		{fmt.Sprintf("<= %d", a), func(s *packet.Spec) bool { return of(s) <= a }},
@@ -141,7 +145,8 @@ func portOf(p *uint16) int {
 // rulePF writes a rule as its text and its meaning.
 func (w *writer) rulePF() (string, pfRuleOf) {
 	r := pfRuleOf{pass: w.one(2), quick: w.one(4)}
-	text := map[bool]string{false: w.of("block", "block drop", "block return"), true: "pass"}[r.pass]
+	text := map[bool]string{false: w.of("block", "block drop", "block return"),
+		true: "pass"}[r.pass]
 	text += w.of(" in", " in", " in", "")
 	if w.one(5) {
 		text += " log"
@@ -166,7 +171,8 @@ func (w *writer) rulePF() (string, pfRuleOf) {
 	protos := []pfTerm{}
 	for name, n := range map[string]uint8{"tcp": 6, "udp": 17} {
 		if w.one(2) {
-			protos = append(protos, pfTerm{name, func(s *packet.Spec) bool { return *s.Proto == n }})
+			protos = append(protos, pfTerm{name,
+				func(s *packet.Spec) bool { return *s.Proto == n }})
 		}
 	}
 	slices.SortFunc(protos, func(a, b pfTerm) int { return strings.Compare(a.text, b.text) })
@@ -282,8 +288,8 @@ func (w *writer) statePF(r *pfRuleOf, text *string, ports bool) {
 	}
 }
 
-// TestGeneratedSetsOfPFMeanTheSame writes random rules of pf, imports them, and compares the verdicts
-// on first packets with what the manual says of the rules.
+// TestGeneratedSetsOfPFMeanTheSame writes random rules of pf, imports them, and compares the
+// verdicts on first packets with what the manual says of the rules.
 func TestGeneratedSetsOfPFMeanTheSame(t *testing.T) {
 	n, seed := generatedSets(t, 30)
 	for i := range n {

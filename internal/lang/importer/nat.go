@@ -161,8 +161,8 @@ func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
 	return out, err
 }
 
-// strays returns the drops of what conntrack picks up in the middle of a connection, and nat sends to
-// a port where it is dropped, as far as the rules for the port that it has would pass it.
+// strays returns the drops of what conntrack picks up in the middle of a connection, and nat sends
+// to a port where it is dropped, as far as the rules for the port that it has would pass it.
 func (fl *flattener) strays(n redirected) (out []statement) {
 	parts, err := Narrow([]match.Match{n.m}, Settled([]match.Match{tcpBare.With(match.Known,
 		match.Just(0))}), &fl.out.Written)

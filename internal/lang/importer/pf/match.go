@@ -151,7 +151,7 @@ func (r *pfRule) hosts(dir string) {
 }
 
 // rangeOf reads the end of a range of addresses, a dash and an address, if a begins one. It returns
-// false, and the rule is left out, where that cannot be read.
+// false, and the rule is unknown, where no policy can have them.
 func (r *pfRule) rangeOf(a *match.AddressSpan, rest []pfToken) bool {
 	if len(rest) > 0 {
 		hi, err := parsePFAddr(rest[1].text)
