@@ -58,16 +58,18 @@ func leads(in *asm.Instruction) bool {
 // ways are those through a function.
 type ways struct {
 	function asm.Instructions
-	slot     []int       // of each instruction
-	at       map[int]int // the instruction at a slot
+	slot     []int // of each instruction
+	at       []int // the instruction at each slot
 }
 
 func newWays(function asm.Instructions) *ways {
-	w := &ways{function: function, at: map[int]int{}}
-	slot := 0
+	w := &ways{function: function, slot: make([]int, len(function)),
+		at: make([]int, 0, 2*len(function))}
 	for i := range function {
-		w.slot, w.at[slot] = append(w.slot, slot), i
-		slot += int(function[i].Size()) / asm.InstructionSize
+		w.slot[i] = len(w.at)
+		for range function[i].Size() / asm.InstructionSize {
+			w.at = append(w.at, i)
+		}
 	}
 	return w
 }
@@ -86,17 +88,17 @@ func (w *ways) fallenInto() int {
 		state[i] = open
 		in := &w.function[i]
 		op := in.OpCode.JumpOp()
-		next := []int{i + 1}
-		switch {
-		case op == asm.Exit:
-			next = nil
-		case leads(in) && op == asm.Ja:
-			next = []int{w.target(i)}
-		case leads(in):
-			next = append(next, w.target(i))
+		// of which the first is left out behind an exit and a jump, the second where nothing leads
+		next := [2]int{i + 1, -1}
+		if leads(in) {
+			next[1] = w.target(i)
+		}
+		if op == asm.Exit || leads(in) && op == asm.Ja {
+			next[0] = -1
 		}
 		for _, to := range next {
 			switch {
+			case to < 0:
 			case state[to] == 0:
 				walk(to)
 			case state[to] == open && !leads(in):

@@ -30,24 +30,30 @@ func flowOf(t *testing.T, ins asm.Instructions) *flow {
 	}
 	f := &flow{ins: ins, symbols: symbols, next: make([][]int, len(ins)),
 		before: make([][]int, len(ins)), falls: make([]bool, len(ins))}
-	places := map[int]int{} // instructions of 64 bit constants are two to a jump by number
+	var places []int // instructions of 64 bit constants are two to a jump by number
 	at := make([]int, len(ins))
-	for i, n := 0, 0; i < len(ins); i++ {
-		places[n], at[i] = i, n
-		n += int(ins[i].Size() / asm.InstructionSize)
+	for i := range ins {
+		at[i] = len(places)
+		for range ins[i].Size() / asm.InstructionSize {
+			places = append(places, i)
+		}
 	}
 	for i := range ins {
 		if btf.FuncMetadata(&ins[i]) != nil || i == 0 {
 			f.first = append(f.first, i)
 		}
 		op := ins[i].OpCode.JumpOp()
-		to, ok := symbols[ins[i].Reference()]
-		if !ok {
-			to = places[at[i]+1+int(ins[i].Offset)]
+		jumps := ins[i].OpCode.Class().IsJump() && op != asm.Call
+		to := i + 1
+		if jumps && op != asm.Exit {
+			var ok bool
+			if to, ok = symbols[ins[i].Reference()]; !ok {
+				to = places[at[i]+1+int(ins[i].Offset)]
+			}
 		}
 		switch {
 		case op == asm.Exit:
-		case !ins[i].OpCode.Class().IsJump() || op == asm.Call:
+		case !jumps:
 			f.next[i], f.falls[i] = []int{i + 1}, true
 		case op == asm.Ja:
 			f.next[i] = []int{to}
@@ -205,14 +211,18 @@ func (f *flow) unset(first int) (exit int, found bool) {
 		at     int
 		number bool // R0 is one
 	}
-	seen := map[state]bool{}
+	seen := make([][2]bool, len(f.ins)) // without a number and with one
 	for todo := []state{{at: first}}; len(todo) > 0; {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if seen[s] {
+		known := &seen[s.at][0]
+		if s.number {
+			known = &seen[s.at][1]
+		}
+		if *known {
 			continue
 		}
-		seen[s] = true
+		*known = true
 		ins := &f.ins[s.at]
 		op, class := ins.OpCode.JumpOp(), ins.OpCode.Class()
 		for k, to := range f.next[s.at] {

@@ -205,7 +205,17 @@ func ReadElementsOf(r io.Reader, name string, t policy.SetType) ([]policy.Elemen
 }
 
 func newSetFile(r io.Reader, name string) *setFile {
-	return &setFile{r: bufio.NewReaderSize(ListLines(r), 64<<10), name: name}
+	return &setFile{r: bufio.NewReaderSize(ListLines(r), bufferSize(r)), name: name}
+}
+
+// bufferSize returns how many bytes of r are read at once: all and one more of a short text, which
+// most lists in memory are.
+func bufferSize(r io.Reader) int {
+	const most = 64 << 10
+	if text, ok := r.(interface{ Len() int }); ok {
+		return min(text.Len()+1, most)
+	}
+	return most
 }
 
 // read takes all lines; with an error there are no elements.

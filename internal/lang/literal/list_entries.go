@@ -253,7 +253,9 @@ func NoText(begin []byte) error {
 
 // ListLines reads r without a byte order mark at its beginning, and with lines that end by LF or
 // CRLF, also where they end by CR alone.
-func ListLines(r io.Reader) io.Reader { return &crLines{r: bufio.NewReaderSize(r, 64<<10)} }
+func ListLines(r io.Reader) io.Reader {
+	return &crLines{r: bufio.NewReaderSize(r, bufferSize(r))}
+}
 
 type crLines struct {
 	r     *bufio.Reader
