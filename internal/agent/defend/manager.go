@@ -204,6 +204,10 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 			errors.Is(err, errNoPolicy) || errors.Is(err, errIdle) {
 			return
 		}
+		// What failed may be what was asked first, as of an interface that is gone itself.
+		if _, err := inForce(ctx, m.InForce, dev); errors.Is(err, errNoPolicy) {
+			return
+		}
 		if !w.followed.IsZero() { // it had begun
 			failures = 1
 		}
