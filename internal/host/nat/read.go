@@ -76,11 +76,25 @@ func (r *Rules) saved(ctx context.Context, devs []string, program string) {
 		family, _, _ := strings.Cut(program, "-")
 		text, err = printed(ctx, family+"-save")
 	}
+	if errors.Is(err, exec.ErrNotFound) {
+		r.Unread = append(r.Unread, needs(program))
+		return
+	}
 	if err != nil {
 		r.Unread = append(r.Unread, err.Error())
 		return
 	}
 	r.add(parseSave(string(text)), devs)
+}
+
+// needs says of rules that nobody can read what is to be installed.
+func needs(program string) string {
+	if strings.Contains(program, "-legacy-") {
+		return "the kernel's rules of iptables cannot be read without iptables-save " +
+			"(package iptables)"
+	}
+	return "the kernel's rules of NAT cannot be read without nft or iptables-save " +
+		"(package nftables)"
 }
 
 func (r *Rules) add(rules *ruleset, devs []string) {
