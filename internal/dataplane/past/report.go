@@ -25,7 +25,8 @@ type Row struct {
 }
 
 // NewReport lists policies, the newest first, with what is otherwise in each than in the one before
-// it. inForce tells the one that is. Those that cannot be read again are told, and have no change.
+// it. inForce tells which are the same as the one in force: the newest of these is that one. Those
+// that cannot be read again are told, and have no change.
 func NewReport(dev string, all []Policy, inForce func(*Policy) bool, tell func(error)) *Report {
 	read := func(p *Policy) *policy.Policy {
 		parsed, err := p.Parse()
@@ -36,13 +37,15 @@ func NewReport(dev string, all []Policy, inForce func(*Policy) bool, tell func(e
 	}
 	rep := &Report{Dev: dev}
 	var now *policy.Policy
+	found := false
 	for i := range all {
 		p := &all[i]
 		if i == 0 {
 			now = read(p)
 		}
 		row := Row{Number: p.Number, Since: p.Since, Policy: diag.Shown(p.Path),
-			InForce: inForce(p)}
+			InForce: !found && inForce(p)}
+		found = found || row.InForce
 		var before *policy.Policy
 		if row.Older = i+1 < len(all); row.Older {
 			if before = read(&all[i+1]); before != nil && now != nil {
