@@ -204,7 +204,9 @@ func newNotifyTest(e *env) *cobra.Command {
 			if err := all[at].Send(context.Background(), notify.NewTest()); err != nil {
 				return err
 			}
-			fmt.Fprintf(e.Stdout, "%s was told\n", all[at].Name)
+			// The agent sends from a unit that may be held to loopback.
+			fmt.Fprintf(e.Stdout, "%s was told, by this command: the agent reaches what its unit "+
+				"lets it\n", all[at].Name)
 			return nil
 		},
 	}
