@@ -89,9 +89,12 @@ type shell struct {
 	out *bufio.Reader
 }
 
+// path is where the shell of a user of Debian looks for programs (/etc/profile).
+const path = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
+
 func open() (*shell, error) {
 	cmd := exec.Command("bash", "--norc")
-	cmd.Env = append(os.Environ(), "PAGER=cat", "TERM=dumb", "LC_ALL=C.UTF-8")
+	cmd.Env = append(os.Environ(), "PAGER=cat", "TERM=dumb", "LC_ALL=C.UTF-8", "PATH="+path)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
