@@ -134,6 +134,7 @@ func (m *Manager) look(ctx context.Context) {
 		return
 	}
 	m.looking.Works()
+	m.closeLeft(all)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range all {
@@ -153,6 +154,40 @@ func (m *Manager) look(ctx context.Context) {
 			m.read(dev, nil) // it is gone
 		}
 	}
+}
+
+// closeLeft closes the incidents of interfaces without a policy: nothing of what was done about
+// them is in force, and nobody watches any more how they go on.
+func (m *Manager) closeLeft(all []inforce.State) {
+	if m.Incidents == nil {
+		return
+	}
+	for _, i := range m.Incidents.List() {
+		m.mu.Lock()
+		watched := m.watchers[i.Dev] != nil
+		m.mu.Unlock()
+		here := func(s inforce.State) bool { return s.Dev == i.Dev }
+		if i.Closed != nil || watched || slices.ContainsFunc(all, here) {
+			continue
+		}
+		state := i.State
+		if state == incident.Open || state == incident.Proposed {
+			state = incident.Ended
+		}
+		over(&i, state, "the interface has no policy any more")
+		wrote(m.files.incidents, m.Incidents.Path(), m.Incidents.Put(i))
+	}
+}
+
+// over closes an incident whose rules are no longer in force.
+func over(i *incident.Incident, state, why string) {
+	now := time.Now()
+	for k := range i.Rules {
+		if r := &i.Rules[k]; r.IsLive() {
+			r.State, r.Gone, r.Why = incident.Gone, &now, why
+		}
+	}
+	i.State, i.Closed = state, &now
 }
 
 // read tells whether the policy on an interface could be read: where not, nobody knows whether it
@@ -299,13 +334,7 @@ func UndoAlone(ctx context.Context, s *incident.Store, id string) (incident.Inci
 	if err := downAlone(ctx, i.Dev); err != nil {
 		return i, err
 	}
-	now := time.Now()
-	for k := range i.Rules {
-		if r := &i.Rules[k]; r.IsLive() {
-			r.State, r.Gone, r.Why = incident.Gone, &now, "taken back by a command"
-		}
-	}
-	i.State, i.Closed = incident.Undone, &now
+	over(&i, incident.Undone, "taken back by a command")
 	if err := s.Put(i); err != nil {
 		return i, err
 	}

@@ -2,9 +2,12 @@ package defend
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
 	"levee/internal/lang/policy"
@@ -36,5 +39,27 @@ func TestAnInterfaceThatIsGoneIsWatchedNoMore(t *testing.T) {
 			t.Errorf("with a policy %v: failed %v", attached, failed)
 		}
 		end()
+	}
+}
+
+// TestIncidentsEndWithTheirPolicy: of an interface without one no rule is in force. Those of others
+// stay as they are.
+func TestIncidentsEndWithTheirPolicy(t *testing.T) {
+	store := incident.OpenStore(filepath.Join(t.TempDir(), "incidents.json"))
+	now := time.Now()
+	for id, dev := range map[string]string{"1": "gone-levee0", "2": "eth0"} {
+		if err := store.Put(incident.Incident{ID: id, Dev: dev, State: incident.Open, Began: now,
+			Detected: now, Acted: &now, Rules: []incident.Rule{{State: incident.Live}},
+			Seen: incident.Seen{Kind: "syn"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := NewManager(ManagerOptions{Incidents: store})
+	m.closeLeft([]inforce.State{{Dev: "eth0"}})
+	for id, want := range map[string]string{"1": incident.Ended, "2": incident.Open} {
+		i, _ := store.Get(id)
+		if i.State != want || i.Rules[0].IsLive() == (want == incident.Ended) {
+			t.Errorf("incident %s: %+v", id, i)
+		}
 	}
 }
