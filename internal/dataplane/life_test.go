@@ -317,11 +317,12 @@ func TestUnreadableStateHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := bring(t, "lv0", store.Auto, named("b.levee", "one"))
-	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], files[0]) {
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], files[0]+" is damaged") {
 		t.Errorf("notes %q", r.Notes)
 	}
 	all, _, err := inspect.Status(t.Context(), false)
-	if len(all) != 1 || all[0].Dev != "lv0" || err == nil {
+	if len(all) != 1 || all[0].Dev != "lv0" || err == nil ||
+		!strings.Contains(err.Error(), "`levee down --dev` with the interface") {
 		t.Errorf("%v %v", all, err)
 	}
 	if _, err := Down(t.Context(), "lv2"); err != nil {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -368,6 +370,33 @@ func TestKeepingEndsWhenThePolicyIsTakenOff(t *testing.T) {
 		}
 		runDirIsGone(t)
 	})
+}
+
+// TestADamagedRecordOfAKeeperHeldUpEverything: no policy could be taken off, and none was shown.
+func TestADamagedRecordOfAKeeperHeldUpEverything(t *testing.T) {
+	n := newTestNet(t)
+	o := UpOptions{Names: []string{"lv0"}, PolicyPath: "/etc/kept.levee"}
+	_, ended := n.keeping(t, o, compileHand(named("kept.levee", "one")))
+	files := must2(filepath.Glob(filepath.Join(os.Getenv(store.RunEnv), "keep", "*.json")))
+	if len(files) != 1 {
+		t.Fatal(files)
+	}
+	if err := os.WriteFile(files[0], []byte(`{"netns":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := keep.List(t.Context()); err != nil || len(kept) != 0 {
+		t.Errorf("kept %v, %v", kept, err)
+	}
+	if err := <-ended; !errors.Is(err, keep.ErrUnkept) {
+		t.Errorf("the keeper ended with %v", err)
+	}
+	if a := status(t); a.Policy != "/etc/kept.levee" {
+		t.Errorf("in force: %+v", a)
+	}
+	if _, err := Down(t.Context(), "lv0"); err != nil {
+		t.Error(err)
+	}
+	runDirIsGone(t)
 }
 
 // A keeper that is killed leaves what it kept for the next one.

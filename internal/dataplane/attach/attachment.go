@@ -152,7 +152,7 @@ func Open(s *store.Store, key string) (*Attachment, error) {
 	a := &Attachment{Key: key, Generations: map[int]*store.Description{}}
 	if err := store.ReadJSON(s.State(key, store.CarriedFile), &a.Carried); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, sayDown(err)
 	}
 	files, err := filepath.Glob(s.State(key, "*.json"))
 	if err != nil {
@@ -165,7 +165,7 @@ func Open(s *store.Store, key string) (*Attachment, error) {
 		}
 		g := &store.Description{}
 		if err := store.ReadJSON(file, g); err != nil {
-			return nil, err
+			return nil, sayDown(err)
 		}
 		g.ListMaps()
 		a.Generations[n] = g
@@ -202,6 +202,16 @@ func Open(s *store.Store, key string) (*Attachment, error) {
 		a.Ifindex = int(x.Ifindex)
 	}
 	return a, nil
+}
+
+// sayDown has the error that a description is damaged say what to do: it has the name of the
+// interface.
+func sayDown(err error) error {
+	if !errors.Is(err, store.ErrDamaged) {
+		return err
+	}
+	return fmt.Errorf("%w; `levee down --dev` with the interface that it is about takes the "+
+		"policy off, and `levee up` then begins anew", err)
 }
 
 // nameCounts gives carried counts the names of slot.counts. Earlier versions of levee named them by

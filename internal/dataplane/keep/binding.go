@@ -137,6 +137,7 @@ func Leave(s *store.Store, dev string, with []string) (found bool, err error) {
 		}
 		err = errors.Join(err, End(s, &r))
 	}
+	_ = os.Remove(s.Keeps()) // fails while there is something
 	return found, err
 }
 

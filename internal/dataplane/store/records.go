@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,7 +41,8 @@ func (s *Store) Keeps(elem ...string) string {
 	return filepath.Join(append([]string{s.Dir, "keep"}, elem...)...)
 }
 
-// Records lists what is bound to names.
+// Records lists what is bound to names. A record that is damaged is removed, with a note, except
+// for readers: its keeper ends, and what it kept stays in force.
 func (s *Store) Records() ([]Record, error) {
 	files, err := filepath.Glob(s.Keeps("*.json"))
 	if err != nil {
@@ -49,7 +51,17 @@ func (s *Store) Records() ([]Record, error) {
 	var all []Record
 	for _, file := range files {
 		var r Record
-		if err := ReadJSON(file, &r); err != nil {
+		err := ReadJSON(file, &r)
+		if errors.Is(err, ErrDamaged) && !s.ReadOnly {
+			s.Note("a record of what is kept for which interfaces is removed; `levee up --keep` "+
+				"keeps a policy again: %v", err)
+			lock := strings.TrimSuffix(file, ".json") + ".lock"
+			if err := errors.Join(os.Remove(file), os.RemoveAll(lock)); err != nil {
+				return nil, kernel.Refuse(err, "remove what is kept")
+			}
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, r)

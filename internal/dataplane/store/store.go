@@ -313,13 +313,16 @@ func (s *Store) CheckWritable() error {
 	return nil
 }
 
+// ErrDamaged is wrapped by what ReadJSON says of a file that is not as it was written.
+var ErrDamaged = errors.New("damaged")
+
 func ReadJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+		return fmt.Errorf("%s is %w: %w", path, ErrDamaged, err)
 	}
 	return nil
 }
