@@ -24,7 +24,9 @@ import (
 func rulesOf(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
 	text := r.Rule
 	if d != nil && d.KeepText != "" { // it is part of the text, and means what the policy says
-		text = strings.Replace(text, keepTerm(d), "", 1)
+		if at := strings.LastIndex(text, keepTerm(d)); at >= 0 { // terms before it may say the same
+			text = text[:at] + text[at+len(keepTerm(d)):]
+		}
 	}
 	p, ds := resolve.Parse("live", []byte(text+"\ndefault pass\n"), nil)
 	if p == nil || len(p.Rules) != 1 {

@@ -38,8 +38,8 @@ type job struct {
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int
-	ports    []uint16            // that the kind goes to, if they are few
-	known    map[netip.Addr]bool // who came before the flood
+	ports    []uint16           // that the kind goes to, if they are few
+	known    map[netip.Addr]int // who came before the flood, with his packets in the sample
 	steps    []incident.Step
 	unheard  error // why a cookie would be
 }

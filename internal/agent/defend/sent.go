@@ -53,12 +53,15 @@ func (s *sent) second(now time.Time, packets uint64, no refusals, others func() 
 	return float64(more-min(more, refusing)) / now.Sub(was.at).Seconds(), true
 }
 
-// unwanted is how many datagrams a second no socket has taken since the last time.
+// unwanted is how many packets a second no socket of this machine has taken since the last time. A
+// socket of a container may take what is forwarded, or nobody: it is not known here.
 func (s *sent) unwanted(now time.Time, no refusals) float64 {
 	if !s.refused.no.told || !no.told || !now.After(s.at) {
 		return 0
 	}
-	return float64(since(s.refused.no.unwanted, no.unwanted)) / now.Sub(s.at).Seconds()
+	was := &s.refused.no
+	n := since(was.unwanted, no.unwanted) + since(was.forwarded, no.forwarded)
+	return float64(n) / now.Sub(s.at).Seconds()
 }
 
 // since is how much a counter has counted. One that began anew has counted nothing.

@@ -283,3 +283,14 @@ func TestTrafficElsewhere(t *testing.T) {
 		t.Error("of lo")
 	}
 }
+
+// TestNobodyHereTakesWhatIsForwarded: a flood of few flows to a container, from hosts that have a
+// connection with this machine, was a test of the line.
+func TestNobodyHereTakesWhatIsForwarded(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	s := sent{at: now, refused: refused{no: refusals{told: true, unwanted: 5, forwarded: 1000}}}
+	no := refusals{told: true, unwanted: 25, forwarded: 61_000}
+	if got := s.unwanted(now.Add(2*time.Second), no); got != 30_010 {
+		t.Errorf("%.0f a second are not wanted, want 30010", got)
+	}
+}

@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -22,40 +23,75 @@ const (
 // 256 networks of the widest are a two-hundredth of the Internet.
 var widths = [][2]int{{32, 64}, {24, 56}, {20, 48}, {16, 40}}
 
-// known are who came before a flood: in several seconds of the last hour, or often in the sample of
-// good traffic, or with a handshake.
-func (w *Watcher) known(good *signature.Sample) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+// known are who came before a flood, in several seconds of the last hour or often in the sample of
+// good traffic, each with how many packets of him that sample has.
+func (w *Watcher) known(good *signature.Sample) map[netip.Addr]int {
+	out := map[netip.Addr]int{}
 	for from, r := range w.regulars.of {
 		if max(r.times, r.late.times) >= minTimes {
-			out[from] = true
+			out[from] = 0
 		}
 	}
 	for from := range sourcesOf(good) {
-		out[from] = true
+		out[from] = 0
 	}
+	each(good, func(p *packet.Packet, _ []byte) {
+		if _, there := out[p.Src]; there {
+			out[p.Src]++
+		}
+	})
 	return out
 }
 
-// networksOf are networks that hold all of some addresses, 256 at most; none where more are needed.
-// Those of one family are asked for, or of both.
-func networksOf(all map[netip.Addr]bool, four, six bool) (out []netip.Prefix) {
+// networksOf are networks that hold all of some addresses, 256 at most. Where more are needed, they
+// are the 256 with most packets: the narrowest that leave out so few packets, or the widest. So
+// nobody makes a list useless by few packets from many networks. Addresses of one family are asked
+// for, or of both.
+func networksOf(all map[netip.Addr]int, four, six bool, few int) (out []netip.Prefix) {
+	var enough []netip.Prefix
 	for _, bits := range widths {
-		seen := map[netip.Prefix]bool{}
-		for a := range all {
+		seen := map[netip.Prefix]int{}
+		for a, n := range all {
 			long := bits[1]
 			if a.Is4() {
 				long = bits[0]
 			}
 			if p, err := a.Prefix(long); err == nil && (four && a.Is4() || six && !a.Is4()) {
-				seen[p] = true
+				seen[p] += n
 			}
 		}
-		if len(seen) <= mostKnown {
-			return slices.SortedFunc(maps.Keys(seen), netip.Prefix.Compare)
+		type network struct {
+			is      netip.Prefix
+			packets int
+		}
+		var most []network
+		for p, n := range seen {
+			most = append(most, network{p, n})
+		}
+		slices.SortFunc(most, func(a, b network) int {
+			return cmp.Or(b.packets-a.packets, a.is.Compare(b.is))
+		})
+		out = nil
+		without := 0
+		for i, n := range most {
+			if i < mostKnown {
+				out = append(out, n.is)
+			} else {
+				without += n.packets
+			}
+		}
+		slices.SortFunc(out, netip.Prefix.Compare)
+		if len(out) == len(most) {
+			return out
+		}
+		if enough == nil && without <= few {
+			enough = out
 		}
 	}
-	return nil
+	if enough != nil {
+		return enough
+	}
+	return out
 }
 
 // limitStrangers limits the kind of the flood for whoever did not come before it, where nothing
@@ -64,9 +100,13 @@ func networksOf(all map[netip.Addr]bool, four, six bool) (out []netip.Prefix) {
 func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	row, to := j.Alarm.Kind.Row(), hostText(j.Alarm.To)
 	four := to == "" || j.Alarm.To.Addr().Is4()
-	from := networksOf(j.known, four, to == "" || !four)
+	all := maps.Clone(j.known)
+	for a := range j.peers.known() { // who has done a handshake
+		all[a] += 0
+	}
+	from := networksOf(all, four, to == "" || !four, int(j.byChance()*float64(j.good.Len())))
 	if len(from) == 0 {
-		return out, "nobody is known who came before it, or too many are"
+		return out, "nobody is known who came before it"
 	}
 	text := episode.Limit + " " + row.Limit
 	if !four {

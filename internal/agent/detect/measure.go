@@ -19,27 +19,22 @@ const (
 
 // tests is the state of tests of the line.
 type tests struct {
-	unwanted    float64   // datagrams a second that no socket takes
+	unwanted    float64   // packets a second that no socket takes
 	asked, last time.Time // who sends much was asked for, and seen
 }
 
-// Unwanted is told how many datagrams a second the machine has no socket for, or no room in it.
-func (d *Detector) Unwanted(datagrams float64) { d.tests.unwanted = datagrams }
+// Unwanted is told how many packets a second no socket of the machine takes: it has none for them,
+// or no room in it, or forwards them.
+func (d *Detector) Unwanted(packets float64) { d.tests.unwanted = packets }
 
-// measured leaves out of what is judged the packets of a test of the line: those of flows that go
+// measured leaves out of what is judged the datagrams of a test of the line: those of flows that go
 // on, of few hosts, with which there are connections. Who that is may have to be asked, which takes
 // a moment.
 func (j *judged) measured() {
-	d, s, of := j.d, &j.sum, kind.Num
-	if d.fixed() || s[kind.CountBesides] < soon*kind.Rows[kind.ICMP].Floor {
+	d, s, row := j.d, &j.sum, kind.UDP.Row() // of others nobody says whether a program takes them
+	if d.fixed() || s[row.All] < soon*row.Floor {
 		return
 	}
-	for k := range kind.Num {
-		if row := k.Row(); row.Same > 0 && (of == kind.Num || s[row.All] > s[of.Row().All]) {
-			of = k
-		}
-	}
-	row := of.Row()
 	goes := goesOn(row, s)
 	last := &j.n.ring[(j.n.at+bins-1)%bins] // who was asked for is known from then on
 	peers := goes * min(1, last[kind.CountPeers]/max(1, goesOn(row, last)))

@@ -51,3 +51,22 @@ func TestATestOfTheLineIsNoFlood(t *testing.T) {
 		}
 	}
 }
+
+// TestPingsAreNoTestOfTheLine: nobody says that a program takes them. Those of a host with a
+// connection were no flood at any rate.
+func TestPingsAreNoTestOfTheLine(t *testing.T) {
+	w := newWorld(Options{Peer: func(a netip.Addr) bool { return a.Compare(v4(0x10010003)) < 0 }})
+	usual := w.web(2000, 20_000)
+	w.d.Sent(5000)
+	if _, ok := w.alarmed(200, usual...); ok {
+		t.Fatal("an alarm of what is usual")
+	}
+	pings := part{60_000, 1400, func() packet.Packet {
+		p := udp(v4(0x10010001), server, 7, 0)
+		p.Proto, p.Transport = packet.ProtoICMP, packet.ICMPTransport
+		return p
+	}}
+	if at, ok := w.alarmed(50, append(usual, pings)...); !ok || at > 10 {
+		t.Errorf("an alarm %v, after %d tenths of a second", ok, at)
+	}
+}
