@@ -81,8 +81,11 @@ func elsewhere(s *store.Store, key string, running []uint32) (bool, error) {
 }
 
 // Here returns the interface on which an attachment's program runs, nil if that is in another
-// network namespace.
+// network namespace, or has vanished.
 func (a *Attachment) Here() (netlink.Link, error) {
+	if a.Ifindex == 0 {
+		return nil, nil
+	}
 	l, err := netlink.LinkByIndex(a.Ifindex)
 	var notFound netlink.LinkNotFoundError
 	if errors.As(err, &notFound) {
