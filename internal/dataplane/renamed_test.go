@@ -148,6 +148,7 @@ func TestARenamedInterfaceHadAPolicyWithoutAKeeper(t *testing.T) {
 // that left a bridge, which the kernel tells as if it had gone.
 func TestARenamedInterfaceThatFitsIsNotGivenItsPolicyAnew(t *testing.T) {
 	n := newTestNet(t)
+	t.Setenv(sets.LibEnv, t.TempDir())
 	_, ended := n.keeping(t, UpOptions{Names: []string{"lv*"}, PolicyPath: "/etc/kept.levee",
 		Source: []byte(selfText)}, compileText(selfText))
 	if err := bringPolicy(t, "lv0", "drop udp\n"+selfText, 0); err != nil {
