@@ -15,8 +15,7 @@ import (
 	"levee/internal/packet"
 )
 
-// groupQuestions lists questions that hosts ask a whole link, with the address that each answer
-// comes from.
+// groupQuestions lists questions that hosts ask a whole link, with the source of each answer.
 var groupQuestions = []struct {
 	name, from, to string // from: "" is a socket that listens to the group itself
 	answer         string // from: "" is as from

@@ -52,18 +52,21 @@ type senders struct {
 	counted map[string]uint64
 }
 
-func newSenders(t testing.TB) *senders {
-	n := &senders{testNet: newTestNet(t), cgroups: t.TempDir(), counted: map[string]uint64{}}
-	giveWays(t, "lv0", "192.0.2.1/24")
-	l, err := netlink.LinkByName("lv0")
-	if err != nil {
-		t.Fatal(err)
-	}
+// reach gives an interface an address, and a neighbour that answers nobody.
+func reach(t testing.TB, dev, addr string) netlink.Link {
+	giveWays(t, dev, addr)
+	l := must2(netlink.LinkByName(dev))
 	if err := netlink.NeighAdd(&netlink.Neigh{LinkIndex: l.Attrs().Index,
 		State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.0.2.9"),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}); err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+func newSenders(t testing.TB) *senders {
+	n := &senders{testNet: newTestNet(t), cgroups: t.TempDir(), counted: map[string]uint64{}}
+	reach(t, "lv0", "192.0.2.1/24")
 	if err := unix.Mount("none", n.cgroups, "cgroup2", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -488,16 +491,7 @@ func TestAnotherNamespaceSentAsAUserOfThisOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.inPeer(t, func() {
-			giveWays(t, "on0", "192.0.2.3/24")
-			l, err := netlink.LinkByName("on0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := netlink.NeighAdd(&netlink.Neigh{LinkIndex: l.Attrs().Index,
-				State: netlink.NUD_PERMANENT, IP: net.ParseIP("192.0.2.9"),
-				HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}}); err != nil {
-				t.Fatal(err)
-			}
+			l := reach(t, "on0", "192.0.2.3/24")
 			n.sendAs(t, 0, 8)
 			n.sendAs(t, 1000, 8)
 			if err := netlink.LinkDel(l); err != nil {

@@ -157,7 +157,7 @@ func (m *Manager) look(ctx context.Context) {
 }
 
 // closeLeft closes the incidents of interfaces without a policy: nothing of what was done about
-// them is in force, and nobody watches any more how they go on.
+// them is in force, and nobody watches their course any more.
 func (m *Manager) closeLeft(all []inforce.State) {
 	if m.Incidents == nil {
 		return

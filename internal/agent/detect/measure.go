@@ -60,7 +60,7 @@ func (j *judged) measured() {
 	s[row.Counter] = max(0, s[row.Counter]-row.Repeat*peers)
 }
 
-// goesOn is how many packets of a kind are of flows that go on.
+// goesOn returns the packets a second of a kind in flows that are not new.
 func goesOn(row *kind.Row, r *raw) float64 {
 	return r[row.All] - row.Novel(r[row.Counter], r[row.All])
 }

@@ -176,7 +176,7 @@ type Live struct {
 	Rule   incident.Rule
 	Of     *policy.Detect // nil: of another writer
 	Origin string         // the name of the detector, or that of the writer
-	// Incident is the ID of the one that a detector's rule is of.
+	// Incident is the ID of the incident of a detector's rule.
 	Incident string `json:",omitempty"`
 }
 

@@ -25,7 +25,7 @@ const (
 	burst          = 32 // packets of the flood that come at once, as network cards hand them over
 )
 
-// forgery is what a flood has, and where its packets say that they come from.
+// forgery holds the templates of a flood and the sources that its packets claim.
 type forgery struct {
 	name, what string
 	lines      func(*talk.Service) []string

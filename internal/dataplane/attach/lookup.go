@@ -138,6 +138,20 @@ func TcxProgramsAt(index int, at ebpf.AttachType) ([]uint32, error) {
 // Renamed lists the interfaces of this network namespace, by the names that they have now, whose
 // policy came when they were called name.
 func Renamed(s *store.Store, name string) (now []string, err error) {
+	_, err = cameTo(s, name, func(_ *Attachment, l netlink.Link) bool {
+		if l != nil && l.Attrs().Name != name {
+			now = append(now, l.Attrs().Name)
+		}
+		return false
+	})
+	return now, err
+}
+
+// cameTo returns the first attachment that is wanted of those whose policy came in this network
+// namespace when their interface was called name, nil if none is. The interface is nil where it is
+// in another namespace, or has vanished. Who asks closes what is returned.
+func cameTo(s *store.Store, name string, wanted func(*Attachment, netlink.Link) bool) (
+	*Attachment, error) {
 	netns, err := NetnsCookie()
 	if err != nil {
 		return nil, err
@@ -157,13 +171,13 @@ func Renamed(s *store.Store, name string) (now []string, err error) {
 				a.Close()
 				return nil, err
 			}
-			if l != nil && l.Attrs().Name != name {
-				now = append(now, l.Attrs().Name)
+			if wanted(a, l) {
+				return a, nil
 			}
 		}
 		a.Close()
 	}
-	return now, nil
+	return nil, nil
 }
 
 // SayRenamed has the error that nothing is found under a name say which interfaces had it when
@@ -179,31 +193,8 @@ func SayRenamed(s *store.Store, name string, notFound error) error {
 
 // MovedAway returns the attachment of an interface that had that name in this network namespace and
 // is in another one now, nil if there is none. Who asks closes it.
-func MovedAway(s *store.Store, name string) (found *Attachment, err error) {
-	netns, err := NetnsCookie()
-	if err != nil {
-		return nil, err
-	}
-	keys, err := s.Keys()
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		a, err := Open(s, key)
-		if err != nil {
-			continue // not this command's business
-		}
-		if g := a.Current(); g != nil && a.Ifindex != 0 && g.Netns == netns && g.Dev == name {
-			l, err := a.Here()
-			if err != nil {
-				a.Close()
-				return nil, err
-			}
-			if l == nil {
-				return a, nil
-			}
-		}
-		a.Close()
-	}
-	return nil, nil
+func MovedAway(s *store.Store, name string) (*Attachment, error) {
+	return cameTo(s, name, func(a *Attachment, l netlink.Link) bool {
+		return a.Ifindex != 0 && l == nil
+	})
 }

@@ -19,7 +19,7 @@ import (
 	"levee/internal/host/local"
 )
 
-// asked notes which interfaces a policy was put on.
+// asked notes the interfaces that get a policy.
 type asked struct{ put []string }
 
 func (a *asked) Put(_ context.Context, devs []string) ([]bool, error) {
