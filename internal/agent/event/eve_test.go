@@ -101,6 +101,9 @@ func TestEventsOfThreeVersions(t *testing.T) {
 			`"bytes_toserver":180,"bytes_toclient":0,"age":31,"state":"new","reason":"timeout",` +
 			`"alerted":false}}`,
 			`flow.pkts_toclient = 0 and flow.age > 30 and vlan = 20`},
+		{head + `"event_type":"rfb","rfb":{"authentication":{"security_type":2,` +
+			`"security-result":"FAIL"},"server_security_failure_reason":"no"}}`, // not "_result"
+			`rfb.authentication.security_result = "FAIL"`},
 		{head + `"event_type":"ssh","ssh":{"client":{"proto_version":"2.0","software_version":` +
 			`"libssh_0.9","hassh":{"hash":"ab","string":"c"}},"server":{}}}`,
 			`ssh.client.software_version contains "libssh"`},

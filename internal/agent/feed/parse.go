@@ -144,9 +144,10 @@ func begins(r *bufio.Reader) error {
 		}
 	}
 	text := strings.ToLower(strings.TrimSpace(string(b)))
-	if strings.HasPrefix(text, "<!doctype") || strings.HasPrefix(text, "<html") ||
-		strings.HasPrefix(text, "<?xml") {
-		return errors.New("this is a page (HTML), no list")
+	for _, tag := range []string{"<!doctype", "<html", "<?xml", "<!--", "<head", "<body"} {
+		if strings.HasPrefix(text, tag) {
+			return errors.New("this is a page (HTML), no list")
+		}
 	}
 	return nil
 }

@@ -108,7 +108,8 @@ var table = []Field{
 	{Name: "dns.rcode", Type: Text, Values: rcodes, Numbers: true, What: "NOERROR, NXDOMAIN, ..."},
 	{Name: "tls.sni", Type: Text, Domain: true, What: "name that was asked for"},
 	{Name: "tls.version", Type: Text, Values: []string{"UNDETERMINED", "SSLv2", "SSLv3", "TLSv1",
-		"TLS 1.1", "TLS 1.2", "TLS 1.3"}, What: "TLSv1, TLS 1.1, TLS 1.2, TLS 1.3"},
+		"TLS 1.1", "TLS 1.2", "TLS 1.3"}, // and drafts of 1.3
+		What: "TLSv1, TLS 1.1, TLS 1.2, TLS 1.3"},
 	{Name: "tls.subject", Type: Text, What: "of the certificate"},
 	{Name: "tls.issuerdn", Type: Text, What: "of the certificate"},
 	{Name: "tls.fingerprint", Type: Text, What: "SHA-1 of the certificate"},
@@ -144,7 +145,8 @@ var table = []Field{
 	{Name: "rdp.cookie", Type: Text, What: "user, as the client says"},
 	{Name: "rdp.client.client_name", Type: Text, What: "name of the client, as it says"},
 	{Name: "rfb.authentication.security_result", Type: Text, Values: []string{"OK", "FAIL",
-		"TOOMANY"}, What: "OK, FAIL, TOOMANY"},
+		"TOOMANY"}, What: "OK, FAIL, TOOMANY",
+		Also: []string{"rfb.authentication.security-result"}}, // of FAIL, in all versions up to 7
 	{Name: "krb5.error_code", Type: Text, What: "KDC_ERR_PREAUTH_FAILED, ..."},
 	{Name: "snmp.community", Type: Text, What: "community"},
 	{Name: "mqtt.connect.username", Type: Text, What: "user"},
@@ -177,8 +179,7 @@ var table = []Field{
 	{Name: "flow.bytes_toserver", Type: Number, What: "bytes"},
 	{Name: "flow.bytes_toclient", Type: Number, What: "bytes"},
 	{Name: "flow.age", Type: Number, What: "seconds"},
-	{Name: "flow.state", Type: Text, Values: []string{"new", "established", "closed", "bypassed",
-		"local_bypassed", "capture_bypassed"},
+	{Name: "flow.state", Type: Text, Values: []string{"new", "established", "closed", "bypassed"},
 		What: "new, established, closed"},
 	{Name: "flow.reason", Type: Text, Values: []string{"timeout", "forced", "shutdown",
 		"tcp_reuse", "unknown"},
@@ -195,9 +196,11 @@ var eventTypes = []string{
 	"smtp", "snmp", "ssh", "stats", "template", "tftp", "tls", "verdict", "websocket",
 }
 
-// protocols are as Suricata names them.
+// protocols are as Suricata names them: the common ones of its table (util-proto-name.c), and those
+// that versions before 7 took from /etc/protocols.
 var protocols = []string{"TCP", "UDP", "ICMP", "IPv6-ICMP", "SCTP", "GRE", "ESP", "AH", "IP",
-	"IPv6", "IGMP", "OSPFIGP", "PIM", "VRRP", "EIGRP", "IPIP", "L2TP"}
+	"IPv6", "IGMP", "OSPFIGP", "OSPF", "PIM", "VRRP", "EIGRP", "IPIP", "IP-in-IP", "L2TP", "DCCP",
+	"UDPLite", "IPComp", "RSVP", "ETHERIP", "HOPOPT", "IPv6-NoNxt"}
 
 // appProtocols are those of Suricata 5 to 8. http is HTTP/1; http_any stands in rules.
 var appProtocols = []string{
