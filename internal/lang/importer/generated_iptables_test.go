@@ -17,8 +17,9 @@ type writer struct {
 	six   bool
 	nets  []string
 	ports []int
-	seen  int  // names of limits and lists so far
-	base  bool // of nft: a base chain is written
+	seen  int    // names of limits and lists so far
+	base  bool   // of nft: a base chain is written
+	only  string // of nft: the family of the table, or "" for both
 }
 
 func newWriter(rnd *rand.Rand, six bool) *writer {
@@ -94,7 +95,8 @@ func (w *writer) terms(states bool) string {
 	}
 	if w.one(7) {
 		add("%s", w.of("-i eth0", "-i lo", "! -i lo", "-i eth1", "! -i eth0", "-i eth+",
-			"! -i eth+", "-i e+", "-i docker0", "! -i docker0", "-i veth+", "-i +"))
+			"! -i eth+", "-i e+", "-i docker0", "! -i docker0", "-i veth+", "-i +", "-i eth0.100",
+			"! -i eth0.100", "-i eth0.+"))
 	}
 	icmp, kind := "icmp", "-m icmp --icmp-type"
 	if w.six {
@@ -220,6 +222,28 @@ func (w *writer) chain(b *strings.Builder, name string, n int, behind []string) 
 	}
 }
 
+// natRule is a rule of a nat chain: to another port of the machine, to a host behind it, or
+// neither.
+func (w *writer) natRule(chain string) string {
+	proto := w.of("tcp", "udp")
+	port := fmt.Sprintf("--dport %s%d", w.of("", "", "", "! "), w.port())
+	if port = strings.Replace(port, "--dport ! ", "! --dport ", 1); w.one(4) {
+		port = fmt.Sprintf("-m multiport --dports %d,%d:%d", w.ports[0], w.ports[1], w.ports[3])
+	}
+	to := fmt.Sprintf("REDIRECT --to-ports %d", w.port())
+	switch {
+	case w.one(6):
+		to = w.of("RETURN", "ACCEPT")
+	case w.one(3) && !w.six:
+		to = "DNAT --to-destination 203.0.113.99" + w.of("", ":8080")
+	}
+	from := w.of("", "-s "+w.net()+" ", "-i eth0 ", "! -i docker0 ", "-i docker0 ")
+	if !w.six {
+		from += w.of("", "", "", "-d 198.51.100.10 ", "! -d 198.51.100.10 ", "-d 224.0.0.0/4 ")
+	}
+	return fmt.Sprintf("-A %s %s-p %s %s -j %s", chain, from, proto, port, to)
+}
+
 // rules is a file for iptables-restore.
 func (w *writer) rules() string {
 	var b strings.Builder
@@ -242,10 +266,8 @@ func (w *writer) rules() string {
 	}
 	if w.one(4) {
 		b.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n:N - [0:0]\n")
-		for range 1 + w.rnd.IntN(3) {
-			fmt.Fprintf(&b, "-A %s %s-p %s --dport %d -j REDIRECT --to-ports %d\n",
-				w.of("PREROUTING", "N"), w.of("", "-s "+w.net()+" ", "-i eth0 ", "! -i docker0 "),
-				w.of("tcp", "udp"), w.port(), w.port())
+		for range 1 + w.rnd.IntN(4) {
+			b.WriteString(w.natRule(w.of("PREROUTING", "N")) + "\n")
 		}
 		b.WriteString("-A PREROUTING " + w.of("-m addrtype --dst-type LOCAL ", "",
 			"! -s "+w.net()+" ") + "-j N\nCOMMIT\n")

@@ -2,8 +2,10 @@ package importer_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 
 	"levee/internal/lang/importer"
@@ -32,7 +34,8 @@ func (w *writer) termsNFT(states bool) string {
 	if w.one(8) {
 		add(w.of(`iifname "eth0"`, `iifname "lo"`, `iifname != "lo"`, `iif "lo"`, `iif != "lo"`,
 			`iifname "eth*"`, `iifname != "eth*"`, `iifname { "lo", "docker0" }`,
-			`iifname != { "lo", "eth1" }`, `iifname @lan`, `iifname "docker0"`, `iif "eth0"`))
+			`iifname != { "lo", "eth1" }`, `iifname @lan`, `iifname "docker0"`, `iif "eth0"`,
+			`iifname "eth0.100"`, `iifname != "eth0.100"`, `iifname != { "eth0", "lo" }`))
 	}
 	family := w.of("", "", "", "ip", "ip", "ip6")
 	if family != "" {
@@ -126,7 +129,8 @@ func (w *writer) termsNFT(states bool) string {
 	if w.one(14) {
 		w.seen++
 		add(w.of("limit rate 10/second", "limit rate over 10/second burst 7 packets",
-			"limit rate 400/minute burst 20 packets"))
+			"limit rate 400/minute burst 20 packets", "quota over 10 mbytes",
+			"quota until 10 mbytes", `counter name "hits"`, `quota name "much"`))
 		if family != "" && w.one(2) {
 			out[len(out)-1] = fmt.Sprintf("add @%s { %s saddr %s }", map[bool]string{
 				false: "rates", true: "rates6"}[w.six], family, w.of("limit rate over 5/second",
@@ -177,8 +181,9 @@ func (w *writer) vmap(verdict func() string) string {
 		w.of("tcp", "udp")+" dport vmap "+w.verdictMap(),
 		"ip saddr vmap "+all("192.0.2.3", "10.0.0.0/8", "203.0.113.64/26"),
 		"ip6 saddr vmap "+all("2001:db8:aaaa::/64", "2001:db8:bbbb::7"),
-		"iifname vmap "+all(`"lo"`, `"eth0"`, `"docker0"`),
-		"meta l4proto vmap "+all("tcp", "udp", "icmp", "ipv6-icmp"),
+		"iifname vmap "+all(`"lo"`, `"eth0"`, `"docker0"`, `"eth0.100"`),
+		"iifname . tcp dport vmap "+all(`"eth0" . 22`, `"eth0.100" . 80-443`, `"lo" . 53`,
+			`"eth0" . 1024-8080`), "meta l4proto vmap "+all("tcp", "udp", "icmp", "ipv6-icmp"),
 		"ip saddr . tcp dport vmap "+all("192.0.2.3 . 22", "10.0.0.0/8 . 80-443",
 			"203.0.113.5 . 53"),
 		"meta l4proto . th dport vmap "+all("tcp . 22", "udp . 53", "tcp . 1024-8080"),
@@ -198,7 +203,11 @@ func (w *writer) chainNFT(b *strings.Builder, n int, states bool, behind []strin
 	}
 	for range n {
 		if w.one(7) && states {
-			b.WriteString("\t\t" + w.vmap(verdict) + "\n")
+			rule := w.vmap(verdict)
+			for !w.fits(rule) {
+				rule = w.vmap(verdict)
+			}
+			b.WriteString("\t\t" + rule + "\n")
 			continue
 		}
 		v := verdict()
@@ -218,6 +227,9 @@ func (w *writer) chainNFT(b *strings.Builder, n int, states bool, behind []strin
 			v += ` comment "a rule"`
 		}
 		terms := w.termsNFT(states)
+		for !w.fits(terms) {
+			terms = w.termsNFT(states)
+		}
 		if terms == "" && v == "" {
 			v = "counter"
 		}
@@ -225,12 +237,35 @@ func (w *writer) chainNFT(b *strings.Builder, n int, states bool, behind []strin
 	}
 }
 
-// table is a table of the family inet.
-func (w *writer) table() string {
+// fits tells whether a rule may stand in a table of one family.
+func (w *writer) fits(rule string) bool {
+	four := regexp.MustCompile(`\bip \w|\bicmp |ipv4|protocol ip\b|@(rates|nets|banned|none|some)\b`)
+	six := regexp.MustCompile(`\bip6 \w|icmpv6|ipv6|@\w+6\b`)
+	return w.only == "" || !(w.only == "ip" && six.MatchString(rule) ||
+		w.only == "ip6" && four.MatchString(rule)) && !strings.Contains(rule, "nfproto")
+}
+
+// tables are one of the family inet, and perhaps others in front of it or behind it.
+func (w *writer) tables() (text string, names []string) {
+	text, names = w.table("inet", "filter"), []string{"inet filter"}
+	for _, family := range []string{"ip", "ip6", "inet"} {
+		if w.one(6) {
+			w.only = strings.TrimPrefix(family, "inet")
+			text += w.table(family, "more")
+			names = append(names, family+" more")
+		}
+	}
+	return text, names
+}
+
+// table is a table of a family.
+func (w *writer) table(family, name string) string {
 	var b strings.Builder
 	chains := []string{"one", "two", "three"}[:1+w.rnd.IntN(3)]
-	b.WriteString("table inet filter {\n" +
-		"\tset nets { type ipv4_addr; flags interval; elements = { 10.1.0.0/16, " +
+	w.base = false
+	fmt.Fprintf(&b, "table %s %s {\n\tcounter hits { }\n\tquota much { over 10 mbytes }\n",
+		family, name)
+	b.WriteString("\tset nets { type ipv4_addr; flags interval; elements = { 10.1.0.0/16, " +
 		"192.0.2.4-192.0.2.9, 203.0.113.5 }; }\n" +
 		"\tset nets6 { type ipv6_addr; flags interval; elements = { 2001:db8:aaaa::/64, " +
 		"2001:db8:bbbb::1-2001:db8:bbbb::6 }; }\n" +
@@ -274,6 +309,10 @@ func (w *writer) table() string {
 		w.chainNFT(&b, n, states, behind)
 		b.WriteString("\t}\n")
 	}
+	if name != "filter" {
+		base("input", "input priority "+w.of("-20", "-5", "5", "filter"), 2+w.rnd.IntN(4), true)
+		return b.String() + "}\n"
+	}
 	if w.one(5) {
 		base("early", "prerouting priority raw", 1+w.rnd.IntN(3), false)
 	}
@@ -287,8 +326,11 @@ func (w *writer) table() string {
 	if w.one(5) {
 		b.WriteString("\tchain nat {\n\t\ttype nat hook prerouting priority dstnat;\n")
 		for range 1 + w.rnd.IntN(3) {
-			fmt.Fprintf(&b, "\t\t%s%s dport %d redirect to :%d\n", w.of("", "ip saddr 10.0.0.0/8 ",
-				`iifname "eth0" `), w.of("tcp", "udp"), w.port(), w.port())
+			fmt.Fprintf(&b, "\t\t%s%s dport %s%d %s\n", w.of("", "ip saddr 10.0.0.0/8 ",
+				`iifname "eth0" `, `iifname "docker0" `, "fib daddr type local ",
+				"ip daddr 198.51.100.10 "), w.of("tcp", "udp"), w.of("", "", "", "!= "), w.port(),
+				w.of(fmt.Sprintf("redirect to :%d", w.port()), "dnat ip to 203.0.113.99",
+					"dnat ip to 203.0.113.99:8080", "return", "accept"))
 		}
 		b.WriteString("\t}\n")
 	}
@@ -299,11 +341,26 @@ func (w *writer) table() string {
 // many.
 func (k *kernelSide) generatedNFT(rnd *rand.Rand) *generated {
 	k.t.Helper()
-	g := &generated{source: newWriter(rnd, false).table()}
+	text, names := newWriter(rnd, false).tables()
+	g := &generated{source: text}
 	k.run(g.source, "nft", "-f", "-")
-	dump := k.run("", "nft", "-j", "list", "table", "inet", "filter")
+	var list struct {
+		Nftables []json.RawMessage `json:"nftables"`
+	}
+	for _, name := range names { // of one listing each, as the harness has tables of its own
+		var one struct{ Nftables []json.RawMessage }
+		if err := json.Unmarshal([]byte(k.run("", "nft", "-j", "list table "+name)),
+			&one); err != nil {
+			k.t.Fatal(err)
+		}
+		list.Nftables = append(list.Nftables, one.Nftables...)
+	}
+	dump, err := json.Marshal(list)
+	if err != nil {
+		k.t.Fatal(err)
+	}
 	var out bytes.Buffer
-	rep, err := nft.Import(importer.Source{Name: "dump", R: strings.NewReader(dump)}, &out,
+	rep, err := nft.Import(importer.Source{Name: "dump", R: bytes.NewReader(dump)}, &out,
 		importer.Rulesets{Device: "eth0"})
 	if err != nil && strings.Contains(err.Error(), "chains copied into one another") {
 		return nil

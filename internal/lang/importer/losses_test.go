@@ -193,7 +193,8 @@ func TestVLANInterfaces(t *testing.T) {
 	text, rep := fromIPTables(t, importer.Rulesets{Device: "eth0"},
 		save("ACCEPT", "-i eth0.100 -p tcp -j DROP", "-i eth0.5000 -j DROP", "-i eth0.0 -j DROP",
 			"! -i eth0.7 -j DROP", "-i eth1.9 -j DROP"))
-	if d := cmp.Diff("interface eth0\ndrop ipv4 vlan 100 tcp\ndrop ipv4\ndefault pass",
+	if d := cmp.Diff("interface eth0\ndrop ipv4 vlan 100 tcp\ndrop ipv4 untagged\n"+
+		"drop ipv4 vlan { 1-6, 8-4095 }\ndefault pass",
 		rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -204,7 +205,9 @@ func TestVLANInterfaces(t *testing.T) {
 		{match("==", iif, `{"set": ["eth0.100", "eth0.7", "eth1"]}`),
 			"interface eth0\ndrop vlan { 7, 100 } from any\ndefault pass"},
 		{match("==", iif, `{"set": ["eth0.100", "eth0"]}`),
-			"interface eth0\ndefault drop"},
+			"interface eth0\ndrop untagged from any\ndrop vlan 100 from any\ndefault pass"},
+		{match("!=", iif, `"eth0.100"`), "interface eth0\ndrop untagged from any\n" +
+			"drop vlan { 1-99, 101-4095 } from any\ndefault pass"},
 	} {
 		var out bytes.Buffer
 		if _, err := nft.Import(importer.Source{Name: "a",
@@ -216,14 +219,42 @@ func TestVLANInterfaces(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.expr, d)
 		}
 	}
-	var out bytes.Buffer
-	rep, err := nft.Import(importer.Source{Name: "a",
-		R: strings.NewReader(nftInput(match("!=", iif, `"eth0.100"`) + dropped))}, &out,
-		importer.Rulesets{Device: "eth0"})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestRulesForAnInterfaceAreNotForItsVLANs: a rule about an interface, or about others than a VLAN
+// of it, was about the frames of all its VLANs, and passed what the source drops.
+func TestRulesForAnInterfaceAreNotForItsVLANs(t *testing.T) {
+	text, _ := fromIPTables(t, importer.Rulesets{Device: "eth0"}, save("DROP",
+		"-i eth0 -p tcp --dport 22 -j ACCEPT", "-i eth0.100 -p tcp --dport 80 -j ACCEPT",
+		"! -i eth0.100 -p udp --dport 53 -j ACCEPT", "! -i eth0 -p udp --dport 67 -j ACCEPT",
+		"-i eth+ -p udp --dport 123 -j ACCEPT", "-i eth0.+ -p udp --dport 5353 -j ACCEPT"))
+	if d := cmp.Diff("interface eth0\npass ipv4 untagged tcp port 22\npass ipv4 vlan 100 tcp port "+
+		"80\npass ipv4 untagged udp port 53\npass ipv4 vlan { 1-99, 101-4095 } udp port 53\npass "+
+		"ipv4 vlan 1-4095 udp port 67\npass ipv4 udp port 123\npass ipv4 vlan 1-4095 udp port "+
+		"5353\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
-	remarksHave(t, rep, "left out|VLAN of eth0")
+	// with other fields, and where nothing names a VLAN
+	for names, want := range map[string]string{
+		`"eth0", "eth0.7"`: "drop untagged tcp port 22\ndrop vlan 7 tcp port 22\ndefault pass",
+		`"eth0", "eth1"`:   "drop tcp port 22\ndefault pass",
+	} {
+		var elems []string
+		for name := range strings.SplitSeq(names, ", ") {
+			elems = append(elems, `{"concat": [`+name+`, 22]}`)
+		}
+		expr := match("==", `{"concat": [{"meta": {"key": "iifname"}}, {"payload": {"protocol": `+
+			`"tcp", "field": "dport"}}]}`, `{"set": [`+strings.Join(elems, ", ")+`]}`)
+		var out bytes.Buffer
+		if _, err := nft.Import(importer.Source{Name: "a",
+			R: strings.NewReader(nftInput(expr + dropped))}, &out,
+			importer.Rulesets{Device: "eth0"}); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff("interface eth0\n"+want, rulesOf(out.String())); d != "" {
+			t.Errorf("%s (-want +got):\n%s", names, d)
+		}
+	}
 }
 
 // TestManyNegations shows that what a rule must not have fits into few terms, or is refused with

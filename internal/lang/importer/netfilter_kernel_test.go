@@ -50,6 +50,8 @@ type kernelSide struct {
 	near         named     // what every other packet has fields of
 	in           [2]string // the sets of those that came
 	round        int       // the number before those of this round's packets
+
+	second map[int][]byte // fragments that follow frames
 }
 
 func newKernelSide(t *testing.T) *kernelSide {
@@ -140,6 +142,10 @@ func (k *kernelSide) send(frames [][]byte, come map[int]bool) {
 					&unix.SockaddrLinklayer{Ifindex: dev.Index}).(unix.Errno)
 				return err != unix.ENOBUFS
 			})
+			if err == 0 && k.second[i] != nil {
+				err, _ = unix.Sendto(s, k.second[i], 0,
+					&unix.SockaddrLinklayer{Ifindex: dev.Index}).(unix.Errno)
+			}
 			if err != 0 {
 				return fmt.Errorf("frame %d: %w", i, err)
 			}

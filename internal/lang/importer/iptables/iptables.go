@@ -34,6 +34,7 @@ func Import(in []importer.Source, w io.Writer, opts importer.Rulesets) (importer
 			return importer.Imported{}, err
 		}
 	}
+	t.vlans = t.namesVlans()
 	bases, err := t.bases()
 	if err != nil {
 		return importer.Imported{}, err
@@ -55,6 +56,7 @@ type ipTables struct {
 	rules  int
 	recent map[string][]*importer.ChainRule // by the names of lists of -m recent
 	leaves bool                             // the rules are about what leaves
+	vlans  bool                             // rules name VLANs of the policy's interface
 
 	searching pattern.Work // of -m string
 }
@@ -155,6 +157,18 @@ func (t *ipTables) toInput(six bool) []*importer.Chain {
 		last = append(last, c)
 	}
 	return importer.Early(chains, last, func(c *importer.Chain) bool { return c != raw })
+}
+
+// namesVlans tells whether a rule is about a VLAN of the policy's interface.
+func (t *ipTables) namesVlans() bool {
+	dev := t.opts.Device
+	return slices.ContainsFunc(t.tables, func(tab *ipTable) bool {
+		return slices.ContainsFunc(tab.lines, func(l ipLine) bool {
+			return slices.ContainsFunc(l.words, func(w word) bool {
+				return importer.VlanOf(w.text, dev) != nil || dev != "" && w.text == dev+".+"
+			})
+		})
+	})
 }
 
 // parseRules makes rules of the lines of all tables; the sets are known by now.

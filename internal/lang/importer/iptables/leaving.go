@@ -8,7 +8,7 @@ import (
 func (t *ipTables) leaving(side *importer.Output) ([]*importer.Chain, error) {
 	out := &ipTables{opts: t.opts, out: side, sets: t.sets,
 		recent: map[string][]*importer.ChainRule{},
-		leaves: true}
+		leaves: true, vlans: t.vlans}
 	out.opts.Chains = []string{"filter/OUTPUT"}
 	for _, tab := range t.tables {
 		if tab.forwards() {

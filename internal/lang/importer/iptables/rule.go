@@ -268,17 +268,19 @@ func (p *ipRule) in(name string) {
 		p.Rule.Alts = nil
 		p.Rule.AboutLoopback()
 	case name == "lo" && dev == "":
-	case !p.not && importer.VlanOf(name, dev) != nil:
-		p.Both(match.Match{}.With(match.VLAN, importer.VlanOf(name, dev)))
-		p.Remark(importer.Changed, importer.VlanRemark(name, dev), "")
 	case dev != "":
-		hit := name == dev || wild && strings.HasPrefix(dev, stem)
-		if hit == p.not {
+		alts := importer.Came([]string{name}, "+", dev, p.t.vlans, p.not)
+		if len(alts) == 0 {
 			p.Rule.Alts, p.Rule.Absent = nil, true
 			p.Remark(importer.LeftOut,
 				"is about interface "+match.Quote(name)+", by which nothing comes to "+dev,
 				"import it with --dev "+name+" for that interface")
+			return
 		}
+		if importer.VlanOf(name, dev) != nil {
+			p.Remark(importer.Changed, importer.VlanRemark(name, dev), "")
+		}
+		p.Both(alts...)
 	default:
 		p.Unknown("asks for interface "+match.Quote(name)+", and a policy protects one interface",
 			"choose one with --dev "+name)

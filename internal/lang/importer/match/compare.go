@@ -79,6 +79,11 @@ func (m Match) ButNot(o *Match) (Match, bool) {
 			if !isIP {
 				return m, false
 			}
+		case VLAN:
+			left := m.With(field, o.Fields[field].Not(Top[field])).Fields[field]
+			if len(left) > 0 && left[0].Lo == Untagged && !slices.Equal(left, Just(Untagged)) {
+				return m, false
+			}
 		case Known:
 			if !m.HasTransport() || !m.Fields[Proto].Within(NoTracked) {
 				return m, false

@@ -54,7 +54,7 @@ type Field uint8
 
 const (
 	Ether Field = iota
-	VLAN
+	VLAN        // see Untagged
 	EtherFrom
 	EtherTo
 	Proto
@@ -83,6 +83,12 @@ var Top = [numFields]uint64{
 	Known: 1, Strict: 1, Loose: 1, UID: 1<<32 - 2, GID: 1<<32 - 2,
 	Local: 1,
 }
+
+// Untagged is the value of VLAN of frames without a tag. No match has it together with others.
+const Untagged = 0
+
+// Tagged are the values of VLAN of frames with a tag.
+var Tagged = Between(1, 4095)
 
 // Values of Fragment. A policy tells fragments from whole packets; netfilter tells later
 // fragments, which have no transport header, from the others.

@@ -11,8 +11,12 @@ import (
 func (m *Match) Text() string {
 	var b strings.Builder
 	m.writeEther(&b)
-	if m.Fields[VLAN] != nil {
-		writeNumbers(&b, "vlan", VLAN, m.Fields[VLAN])
+	switch v := m.Fields[VLAN]; {
+	case v == nil:
+	case slices.Equal(v, Just(Untagged)):
+		b.WriteString(" untagged")
+	default:
+		writeNumbers(&b, "vlan", VLAN, v)
 	}
 	writeMACs(&b, "ether from", m.Fields[EtherFrom])
 	writeMACs(&b, "ether to", m.Fields[EtherTo])

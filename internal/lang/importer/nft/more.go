@@ -16,40 +16,38 @@ import (
 
 // iface is a match on the incoming interface: a policy protects one.
 func (p *nftRule) iface(r *importer.ChainRule, names []string, not bool) ([]match.Match, error) {
-	dev, hit, onlyLo := p.n.opts.Device, false, len(names) > 0
-	tags := match.Spans{}
+	dev, onlyLo := p.n.opts.Device, len(names) > 0
 	for _, n := range names {
-		if v := importer.VlanOf(n, dev); v != nil {
-			tags = match.JoinSpans(append(tags, v...))
-			r.Remarks = append(r.Remarks, r.Remark(importer.Changed, importer.VlanRemark(n, dev),
-				""))
-		}
-		stem, wild := strings.CutSuffix(n, "*")
-		hit = hit || dev != "" && (n == dev || wild && strings.HasPrefix(dev, stem))
 		onlyLo = onlyLo && n == "lo"
 	}
 	list := importer.Printable(strings.Join(names, ", "), 60)
 	switch {
 	case onlyLo && !not && dev != "lo":
 		r.AboutLoopback()
+		return never, nil
 	case dev == "" && !onlyLo:
 		r.Unknown = append(r.Unknown,
 			importer.Reason{What: "asks for interface " + match.Quote(list) +
 				", and a policy protects one interface", Instead: "choose one with --dev"})
 		return nil, nil
-	case len(tags) > 0 && not:
-		r.Unknown = append(r.Unknown,
-			importer.Reason{What: "asks for other interfaces than " + match.Quote(list) +
-				", a VLAN of " + dev, Instead: "write `not vlan` and `untagged`"})
-		return nil, nil
-	case len(tags) > 0 && !hit:
-		return []match.Match{match.Match{}.With(match.VLAN, tags)}, nil
-	case hit != not:
-		return []match.Match{{}}, nil
-	default:
-		p.elsewhere(r, names)
 	}
-	return never, nil
+	alts := importer.Came(names, "*", dev, p.n.vlans, not)
+	if len(alts) == 0 {
+		p.elsewhere(r, names)
+		return never, nil
+	}
+	p.vlanRemarks(r, names)
+	return alts, nil
+}
+
+// vlanRemarks says of each name of a VLAN of the policy's interface that it is taken for one.
+func (p *nftRule) vlanRemarks(r *importer.ChainRule, names []string) {
+	for _, n := range names {
+		if importer.VlanOf(n, p.n.opts.Device) != nil {
+			r.Remarks = append(r.Remarks, r.Remark(importer.Changed,
+				importer.VlanRemark(n, p.n.opts.Device), ""))
+		}
+	}
 }
 
 // state is a match on the state of the connection.
@@ -295,8 +293,18 @@ func (p *nftRule) tuples(r *importer.ChainRule, dims []dim, elems []json.RawMess
 			r.Unknown = append(r.Unknown, *why)
 			return nil, nil
 		}
-		dims = slices.Delete(slices.Clone(dims), i, i+1)
-		rows, names = kept, append(names, asked...)
+		p.vlanRemarks(r, asked)
+		names = append(names, asked...)
+		// the VLANs stand behind the other fields: no value of them is joined with another
+		dims, rows = append(slices.Delete(slices.Clone(dims), i, i+1),
+			dim{num: match.VLAN, came: true}), kept
+		last := len(dims) - 1
+		if !slices.ContainsFunc(rows, func(row []value) bool { return row[last].nums != nil }) {
+			dims = dims[:last]
+			for n := range rows {
+				rows[n] = rows[n][:last]
+			}
+		}
 	}
 	there := match.Match{} // the headers that the other fields are in
 	for _, d := range dims {
@@ -323,8 +331,9 @@ func (p *nftRule) tuples(r *importer.ChainRule, dims []dim, elems []json.RawMess
 
 func isIface(d dim) bool { return d.iface }
 
-// here leaves those rows of a set whose field i is the policy's interface, without that field, and
-// gives the names of the interfaces in all of them.
+// here leaves those rows of a set whose field i is the policy's interface or a VLAN of it, and
+// gives the names of the interfaces in all of them. In the place of the field the rows have the
+// VLANs at their end, or none for all frames.
 func (p *nftRule) here(i int, rows [][]value) (kept [][]value, names []string,
 	why *importer.Reason) {
 	dev := p.n.opts.Device
@@ -334,14 +343,9 @@ func (p *nftRule) here(i int, rows [][]value) (kept [][]value, names []string,
 				return nil, nil, &importer.Reason{What: "asks for interface " + match.Quote(n) +
 					", and a policy protects one interface", Instead: "choose one with --dev"}
 			}
-			if importer.VlanOf(n, dev) != nil {
-				return nil, nil, &importer.Reason{What: "asks for interface " + match.Quote(n) +
-					", a VLAN of " + dev + ", together with other fields",
-					Instead: "write a rule with `vlan`"}
-			}
-			stem, wild := strings.CutSuffix(n, "*")
-			if dev != "" && (n == dev || wild && strings.HasPrefix(dev, stem)) {
-				kept = append(kept, slices.Delete(slices.Clone(row), i, i+1))
+			for _, m := range importer.Came([]string{n}, "*", dev, p.n.vlans, false) {
+				kept = append(kept, append(slices.Delete(slices.Clone(row), i, i+1),
+					value{nums: m.Fields[match.VLAN]}))
 			}
 		}
 	}
@@ -501,6 +505,12 @@ func (d *dim) exactly(v value) (match.Match, error) {
 			return match.Match{}, err
 		}
 		return ms[0], nil
+	}
+	if d.came && v.nums == nil {
+		return match.Match{}, nil
+	}
+	if d.came {
+		return match.Match{}.With(match.VLAN, v.nums), nil
 	}
 	ms, err := fieldMatch(d, match.JoinSpans(v.nums).And(match.Between(0, match.Top[d.num])), "")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -54,6 +55,7 @@ type nftables struct {
 	rules  int
 	leaves bool // the chains are about what leaves
 	others bool // a rule is about another interface than the policy's
+	vlans  bool // rules name VLANs of the policy's interface
 }
 
 // nftTable is one table; its key is family and name.
@@ -148,6 +150,8 @@ func (n *nftables) read(r io.Reader) error {
 	if t := bytes.TrimSpace(text); len(t) == 0 || t[0] != '{' {
 		return n.fail(1, notJSON(string(t)))
 	}
+	names := regexp.MustCompile(`"` + regexp.QuoteMeta(n.opts.Device) + `\.([1-9]\d{0,3}|\*)"`)
+	n.vlans = n.opts.Device != "" && names.Match(text)
 	dec := json.NewDecoder(bytes.NewReader(text))
 	line, at := 1, 0
 	here := func() int { // the decoder's offset only grows

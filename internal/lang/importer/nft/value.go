@@ -16,6 +16,7 @@ type dim struct {
 	num   match.Field
 	dir   string      // src or dst: an address, and num is not used
 	iface bool        // the name of the incoming interface
+	came  bool        // the VLANs that it stands for; nil is any
 	state bool        // of the connection
 	dep   match.Match // what must hold for the field to be there
 	parse func(string) (match.Spans, error)
