@@ -63,8 +63,10 @@ func main() {
 		"a directory with classbench/: also these published filter sets")
 	flag.StringVar(&o.page, "page", "",
 		"keep results beside this file, and write to it what the last run of each kernel came to")
-	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth.
-	flag.IntVar(&o.jobs, "jobs", 2, "guests at a time; each takes a core and up to 4 GiB of memory")
+	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth. One that
+	// has cards waits for their links a third of the time.
+	flag.IntVar(&o.jobs, "jobs", 0, "guests at a time; each takes a core and up to 4 GiB of memory "+
+		"(default 2, with -drivers 3)")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
 	flag.BoolVar(&o.drivers, "drivers", false,
 		"on cards of drivers that qemu emulates, with kernels that have these drivers")
@@ -73,6 +75,9 @@ func main() {
 	flag.BoolVar(&o.kept, "kept", false, "boot what was downloaded before, and ask no registry: "+
 		"of an architecture of which nothing was, only what is named with it (6.1/arm64)")
 	flag.Parse()
+	if o.jobs == 0 {
+		o.jobs = map[bool]int{false: 2, true: 3}[o.drivers]
+	}
 	ok, err := kernels(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernels:", err)
