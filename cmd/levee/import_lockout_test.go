@@ -35,7 +35,7 @@ func TestImportLooksForLockOuts(t *testing.T) {
 				}
 				return []session.Session{{Local: netip.MustParseAddrPort("198.51.100.1:22"),
 					Remote: netip.MustParseAddrPort("192.0.2.7:50000"),
-					What:   "an SSH session"}}, nil
+					What:   "an SSH session", Again: true}}, nil
 			}
 			if got := run(e); got != 0 {
 				t.Fatalf("status %d: %s", got, stderr)

@@ -39,6 +39,7 @@ func upEnv(t *testing.T, text string, args ...string) (e *env, errs func() strin
 		return []session.Session{{
 			Local:  netip.MustParseAddrPort("198.51.100.1:22"),
 			Remote: netip.MustParseAddrPort("192.0.2.7:50000"), What: "an SSH session",
+			Again: true,
 		}}, nil
 	}
 	return e, out.String
@@ -52,6 +53,29 @@ func TestUpRefusesToCutASession(t *testing.T) {
 		"let it pass (`protect from 192.0.2.7 tcp port 22`), or use --force\n"
 	if got := run(e); got != cli.ExitNo || errs() != want {
 		t.Errorf("exit status %d, %q\nwant %q", got, errs(), want)
+	}
+}
+
+// TestTheNextLoginWasLockedOutInSilence: the session that is open goes on, so nobody saw it.
+func TestTheNextLoginWasLockedOutInSilence(t *testing.T) {
+	const want = "levee: warning: who is logged in stays so, and cannot log in again: a new " +
+		"connection such as an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be " +
+		"dropped by the default (edge.levee:2); let it pass (`protect from 192.0.2.7 tcp port 22`)\n"
+	for text, warned := range map[string]bool{
+		"pass established\ndefault drop\n":                       true,
+		"pass established\npass tcp syn port 22\ndefault drop\n": false,
+	} {
+		e, errs := upEnv(t, text)
+		run(e) // which ends with an error, as there is no such device
+		if strings.Contains(errs(), want) != warned || strings.Contains(errs(), "refused") ||
+			!warned && strings.Contains(errs(), "warning") {
+			t.Errorf("%q: %q", text, errs())
+		}
+	}
+	e, errs := upEnv(t, "pass established\ndefault drop\n")
+	e.sessions = func(string) ([]session.Session, error) { return nil, nil } // a console, a boot
+	if run(e); strings.Contains(errs(), "warning") {
+		t.Errorf("without a session: %q", errs())
 	}
 }
 

@@ -91,7 +91,7 @@ func (e *env) spares(ctx context.Context, o *service.Options, p *policy.Policy, 
 	if err != nil {
 		e.Sayf("cannot look for SSH sessions that the policy might cut: %v", err)
 	}
-	return lockout.Service(ctx, o.Name, p, all)
+	return lockout.Service(ctx, o.Name, p, all, e.Sayf)
 }
 
 // forceFlag is that of commands which ask spares.

@@ -212,12 +212,13 @@ var told = func() (all []*field.Phrase) {
 
 // usually returns what packets of the kind mostly have in a field.
 func (k *kind) usually(f field.Field) uint64 {
+	values := k.Known[f]
 	for _, u := range usual {
-		if u.field == f {
+		has := func(r field.Range) bool { return r.Lo <= u.value && u.value <= r.Hi }
+		if u.field == f && (values == nil || slices.ContainsFunc(values, has)) {
 			return u.value
 		}
 	}
-	values := k.Known[f]
 	if values == nil {
 		values = f.Info().Values.IPv4
 		if k.Class.Family == ir.IPv6 {

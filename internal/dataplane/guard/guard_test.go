@@ -38,7 +38,7 @@ func ssh(tags ...uint16) []session.Session {
 	return []session.Session{{
 		Local:  netip.MustParseAddrPort("198.51.100.1:22"),
 		Remote: netip.MustParseAddrPort("192.0.2.7:50000"),
-		What:   "an SSH session", Tags: tags,
+		What:   "an SSH session", Tags: tags, Again: true,
 	}}
 }
 

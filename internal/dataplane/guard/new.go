@@ -36,19 +36,20 @@ func beginning(s session.Session, link packet.Link) kind {
 }
 
 // CheckNew returns a *CutError for the first session that its other end could not begin again: of
-// which the policy would drop a first packet. A policy that keeps no connections may well pass the
-// packets of a session and drop the next one's first. Dynamic sets are taken to be empty.
-func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session) error {
+// which the policy would drop a first packet, though it may well pass all others. What this machine
+// began by itself, as a tunnel to whom it works for, nobody begins at its port.
+func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
+	entries Entries) error {
 	if len(sessions) == 0 {
 		return nil
 	}
 	prog := ir.Build(p)
 	for _, s := range sessions {
-		if len(s.Tags) > 2 {
-			continue // Check says that its packets are malformed
+		if !s.Again || len(s.Tags) > 2 { // Check says that its packets are malformed
+			continue
 		}
 		k := beginning(s, link)
-		k.Has = Entries(nil).has
+		k.Has = entries.has
 		if d := prog.FirstDropped(&k.Traffic); d != nil {
 			s.What = "a new connection such as " + s.What
 			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),

@@ -2,9 +2,11 @@ package guard
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"levee/internal/lang/policy"
 	"levee/internal/packet"
 )
 
@@ -27,11 +29,30 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 			"drop tcp from port < 1024\ndefault pass\n", ""},
 	} {
 		var cut *CutError
-		err := CheckNew(parse(t, c.policy), packet.Ethernet, ssh())
+		err := CheckNew(parse(t, c.policy), packet.Ethernet, ssh(), nil)
 		if (c.decider == "") != (err == nil) || err != nil && (!errors.As(err, &cut) ||
 			cut.Decider != c.decider || !strings.HasPrefix(err.Error(),
 			"a new connection such as an SSH session, from 192.0.2.7:50000 to ")) {
 			t.Errorf("%q: %v", c.policy, err)
 		}
+	}
+}
+
+// TestASessionThatIsBegunElsewhere: nobody begins again what this machine began, and what dynamic
+// sets hold counts.
+func TestASessionThatIsBegunElsewhere(t *testing.T) {
+	p := parse(t, "set admins = dynamic(max 9)\npass established\n"+
+		"pass tcp port 22 from admins\ndefault drop\n")
+	if err := CheckNew(p, packet.Ethernet, ssh(), nil); err == nil {
+		t.Error("an empty set lets a new session pass")
+	}
+	in := policy.Element{Prefix: netip.MustParsePrefix("192.0.2.0/24")}
+	if err := CheckNew(p, packet.Ethernet, ssh(), Entries{"admins": {in}}); err != nil {
+		t.Error(err)
+	}
+	began := ssh()
+	began[0].Again = false
+	if err := CheckNew(p, packet.Ethernet, began, nil); err != nil {
+		t.Error(err)
 	}
 }

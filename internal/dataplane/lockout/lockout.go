@@ -41,8 +41,16 @@ func (r *AtRisk) Check(p *policy.Policy) error {
 	return guard.Check(p, r.link, r.sessions, r.entries)
 }
 
+// warn says which session goes on under a policy, and could not be begun again.
+func (r *AtRisk) warn(p *policy.Policy, say func(format string, args ...any)) {
+	if err := guard.CheckNew(p, r.link, r.sessions, r.entries); err != nil {
+		say("warning: who is logged in stays so, and cannot log in again: %v", err)
+	}
+}
+
 // Allowed returns an error for a policy that one of the interfaces may not have, unless it is
-// forced. It returns what may be put into force instead.
+// forced, and warns of one that lets nobody begin a session anew. It returns what may be put into
+// force instead.
 func (g *Gate) Allowed(ctx context.Context, p *policy.Policy, devs []string,
 	force bool) ([]dataplane.Fallback, error) {
 	var all []AtRisk
@@ -54,6 +62,7 @@ func (g *Gate) Allowed(ctx context.Context, p *policy.Policy, devs []string,
 		if err := r.Check(p); err != nil {
 			return nil, fmt.Errorf("refused: %w, or use --force", err)
 		}
+		r.warn(p, g.Say)
 		all = append(all, r)
 	}
 	return g.Fallbacks(p, all), nil
@@ -108,12 +117,13 @@ func (g *Gate) Imported(p *policy.Policy, dev string) error {
 	if err := guard.Check(p, link, sessions, nil); err != nil {
 		return err
 	}
-	return guard.CheckNew(p, link, sessions)
+	return guard.CheckNew(p, link, sessions, nil)
 }
 
 // Service returns an error for a policy of a service that would cut a session that it has accepted,
-// as that of sshd.service would.
-func Service(ctx context.Context, name string, p *policy.Policy, all []session.Session) error {
+// as that of sshd.service would, and warns of one that lets nobody begin it anew.
+func Service(ctx context.Context, name string, p *policy.Policy, all []session.Session,
+	say func(format string, args ...any)) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -125,6 +135,7 @@ func Service(ctx context.Context, name string, p *policy.Policy, all []session.S
 	if err := r.Check(p); err != nil {
 		return fmt.Errorf("refused: %w, or use --force", err)
 	}
+	r.warn(p, say)
 	return nil
 }
 

@@ -37,6 +37,8 @@ type Session struct {
 	Users []string
 	// Back: the kernel routes what goes to the other end out of the interface itself.
 	Back bool
+	// Again: somebody listens at its local port, where the other end may begin another.
+	Again bool
 
 	inode uint32 // of the socket
 }
@@ -139,8 +141,9 @@ func established(socks []procnet.Socket, owners owners) (out []Session) {
 			what = owners.what(s.Inode, s.Local.Port())
 		}
 		if what != "" {
+			_, again := ports[s.Local.Port()]
 			out = append(out, Session{Local: s.Local, Remote: s.Remote, What: what, UID: s.UID,
-				inode: s.Inode})
+				Again: again, inode: s.Inode})
 		}
 	}
 	return out
