@@ -48,6 +48,11 @@ func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := strings.ReplaceAll(string(text), "\\\n", "")
+	jobs := "#!/bin/sh\necho '  7 levee@away0.service restart running'\n" +
+		"echo '  8 levee@lo.service restart running'\necho '  9 levee@gone0.service stop running'\n"
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(jobs), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ setting, instance, want string }{
 		{"ExecStart", "eth0", "up --keep --or-last /etc/levee/eth0.levee --dev eth0"},
 		{"ExecStart", "br/lan", "up --keep --or-last /etc/levee/br-lan.levee --dev br-lan"},
@@ -55,17 +60,20 @@ func TestUnitFindsTheInterfaceOfItsName(t *testing.T) {
 		{"ExecStart", "a b", "up --keep --or-last /etc/levee/a b.levee --dev a b"},
 		{"ExecReload", "wlan/guest/5", "up /etc/levee/wlan-guest-5.levee --dev wlan-guest-5"},
 		{"ExecStop", "br/lan", "down --dev br-lan"},
+		{"ExecStop", "gone0", "down --dev gone0"},
+		{"ExecStop", "lo", "down --dev lo"},
+		{"ExecStop", "away0", ""}, // renamed, say, and begun again: it was without a policy then
 		{"ExecStartPre", "lo", ""},
 	} {
-		line := regexp.MustCompile("(?m)^" + c.setting + "=-?/bin/sh -c '(.*)' %I$").
+		line := regexp.MustCompile("(?m)^" + c.setting + "=-?/bin/sh -c '(.*)' %I( %n)?$").
 			FindStringSubmatch(whole)
 		if line == nil {
 			t.Fatalf("no %s", c.setting)
 		}
 		script := strings.NewReplacer("$$", "$", "/usr/sbin/levee", program, "/run/udev",
 			filepath.Join(dir, "udev")).Replace(line[1])
-		cmd := exec.Command("/bin/sh", "-c", script, c.instance)
-		cmd.Env = append(os.Environ(), "MAINPID=1")
+		cmd := exec.Command("/bin/sh", "-c", script, c.instance, "levee@"+c.instance+".service")
+		cmd.Env = append(os.Environ(), "MAINPID=1", "PATH="+dir+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if got := strings.TrimSpace(string(out)); got != c.want || err != nil {
 			t.Errorf("%s of levee@%s: %q, %v; want %q", c.setting, c.instance, got, err, c.want)
