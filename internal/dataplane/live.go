@@ -55,8 +55,8 @@ func Live(ctx context.Context, o LiveOptions, compile CompileFunc) (*Report, err
 			return err
 		}
 		base := a.Base()
-		mine := sets.PolicyState{Dev: o.Over.Dev, Generation: base.Generation,
-			Program: base.Program}
+		mine := sets.PolicyState{Dev: o.Over.Dev, Index: o.Over.Index,
+			Generation: base.Generation, Program: base.Program}
 		files, err := s.SetFiles(a.Key, base)
 		trial := a.Trial() != nil && !a.Current().IsLive()
 		a.Close()

@@ -3,6 +3,7 @@ package defend
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -77,6 +78,22 @@ func (b *Baselines) get(dev, detector, text string) *detect.Baseline {
 		return &detect.Baseline{} // of another version, as Restore says
 	}
 	return &out
+}
+
+// rename has interfaces, by the names that they had, go on under others. What was kept under these
+// is of interfaces that are called otherwise now, or gone.
+func (b *Baselines) rename(now map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := slices.Collect(maps.Values(now))
+	b.all = slices.DeleteFunc(b.all, func(o baseline) bool {
+		return now[o.Dev] == "" && slices.Contains(names, o.Dev)
+	})
+	for i := range b.all {
+		if name := now[b.all[i].Dev]; name != "" {
+			b.all[i].Dev, b.dirty = name, true
+		}
+	}
 }
 
 // put replaces a baseline.

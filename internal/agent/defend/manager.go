@@ -47,6 +47,7 @@ type Manager struct {
 	mu       sync.Mutex
 	watchers map[string]*Watcher
 	seen     map[string]inforce.State // that have no detectors
+	names    map[int]string           // of interfaces with a policy, by index
 	running  context.Context          // of Run; nil: it has not begun
 	ended    sync.WaitGroup
 	asking   sync.Once // for peers, from the first detector on
@@ -134,6 +135,12 @@ func (m *Manager) look(ctx context.Context) {
 		return
 	}
 	m.looking.Works()
+	m.mu.Lock()
+	follows := m.follow(all)
+	m.mu.Unlock()
+	if !follows {
+		return
+	}
 	m.closeLeft(all)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -144,7 +144,7 @@ func refusal(err error) error {
 		status = http.StatusNotFound
 	case errors.Is(err, errNotYours):
 		status = http.StatusForbidden
-	case errors.Is(err, errFull), errors.Is(err, dataplane.ErrOnTrial),
+	case errors.Is(err, errFull), errors.Is(err, errRenamed), errors.Is(err, dataplane.ErrOnTrial),
 		errors.Is(err, dataplane.ErrOtherPolicy), errors.Is(err, errGone):
 		status = http.StatusConflict
 	}

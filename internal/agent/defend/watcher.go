@@ -453,6 +453,9 @@ func (w *Watcher) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if state.Index != w.state.Index {
+		return errNoPolicy // another interface has the name
+	}
 	w.program = w.sampler.Program()
 	if state == w.state {
 		w.followed = now

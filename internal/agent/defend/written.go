@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/inforce"
 	"levee/internal/agent/rulebook"
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
@@ -27,7 +28,9 @@ const (
 // Errors of rules of writers.
 var (
 	errUnwatched = errors.New("no policy is in force there: levee status lists those that are")
-	errFull      = errors.New("there is no room for another live rule of this origin: each has " +
+	errRenamed   = errors.New("its name is new, and what is known of it is still under the one " +
+		"before: try again in some seconds")
+	errFull = errors.New("there is no room for another live rule of this origin: each has " +
 		"fewer than are free; withdraw one")
 	errNotYours = errors.New("it is of another origin: levee agent undo takes it back, whoever " +
 		"it is of")
@@ -246,12 +249,12 @@ const (
 
 // watcherOn returns the watcher of an interface with a policy.
 func (m *Manager) watcherOn(ctx context.Context, dev string) (*Watcher, error) {
-	_, there, err := m.InForce.On(ctx, dev, 0)
-	if err == nil && !there {
-		err = errUnwatched
-	}
+	all, err := m.InForce.Here(ctx, 0)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(all, func(s inforce.State) bool { return s.Dev == dev }) {
+		return nil, errUnwatched
 	}
 	p, err := m.Policy(ctx, dev)
 	if err != nil {
@@ -260,8 +263,11 @@ func (m *Manager) watcherOn(ctx context.Context, dev string) (*Watcher, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.watchers[dev] == nil {
-		if m.running == nil || m.running.Err() != nil {
+		switch {
+		case m.running == nil || m.running.Err() != nil:
 			return nil, errGone
+		case !m.follow(all):
+			return nil, errRenamed
 		}
 		m.begin(m.running, dev, p)
 	}

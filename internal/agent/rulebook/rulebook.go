@@ -158,6 +158,23 @@ func (b *Book) Of(dev string) (out []Rule) {
 	return out
 }
 
+// Rename has the rules of interfaces, by the names that they had, be of others, and writes the
+// file. Where that fails, Expire tries again.
+func (b *Book) Rename(now map[string]string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changed := false
+	for i := range b.all {
+		if name := now[b.all[i].Dev]; name != "" {
+			b.all[i].Dev, changed = name, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return b.save()
+}
+
 func (b *Book) save() error {
 	b.dirty = true
 	text, err := json.MarshalIndent(contents{b.last, b.all}, "", " ")

@@ -208,6 +208,7 @@ func (s *Set) Leases(ctx context.Context, entries []Entry) ([]time.Duration, err
 // PolicyState tells one policy in force from another. Live rules make no difference.
 type PolicyState struct {
 	Dev        string
+	Index      int // of the interface, which stays when its name is another
 	Generation int
 	Program    uint32 // id; numbers of generations come again
 }
@@ -219,7 +220,8 @@ func InForceHere(ctx context.Context) (out []PolicyState, err error) {
 			l, err := a.Here()
 			if l != nil {
 				g := a.Base()
-				out = append(out, PolicyState{l.Attrs().Name, g.Generation, g.Program})
+				out = append(out, PolicyState{l.Attrs().Name, a.Ifindex, g.Generation,
+					g.Program})
 			}
 			return err
 		})
