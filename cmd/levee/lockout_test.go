@@ -60,7 +60,8 @@ func TestUpRefusesToCutASession(t *testing.T) {
 func TestTheNextLoginWasLockedOutInSilence(t *testing.T) {
 	const want = "levee: warning: who is logged in stays so, and cannot log in again: a new " +
 		"connection such as an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, would be " +
-		"dropped by the default (edge.levee:2); let it pass (`protect from 192.0.2.7 tcp port 22`)\n"
+		"dropped by the default (edge.levee:2); " +
+		"let it pass (`protect from 192.0.2.7 tcp port 22`)\n"
 	for text, warned := range map[string]bool{
 		"pass established\ndefault drop\n":                       true,
 		"pass established\npass tcp syn port 22\ndefault drop\n": false,

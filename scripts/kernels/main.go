@@ -63,10 +63,10 @@ func main() {
 		"a directory with classbench/: also these published filter sets")
 	flag.StringVar(&o.page, "page", "",
 		"keep results beside this file, and write to it what the last run of each kernel came to")
-	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth. One that
-	// has cards waits for their links a third of the time.
-	flag.IntVar(&o.jobs, "jobs", 0, "guests at a time; each takes a core and up to 4 GiB of memory "+
-		"(default 2, with -drivers 3)")
+	// On two cores a third guest costs all a sixth more, and a guest waits for a twentieth. One
+	// with cards waits for a third of the time, for their links.
+	flag.IntVar(&o.jobs, "jobs", 0, "guests at a time; each takes a core and up to 4 GiB of "+
+		"memory (default 2, with -drivers 3)")
 	flag.BoolVar(&o.long, "long", false, "also all tests of code generation and of the data plane")
 	flag.BoolVar(&o.drivers, "drivers", false,
 		"on cards of drivers that qemu emulates, with kernels that have these drivers")
