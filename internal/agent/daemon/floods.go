@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"levee/internal/agent/aside"
 	"levee/internal/agent/client"
 	"levee/internal/agent/defend"
 	"levee/internal/agent/evidence"
@@ -48,7 +49,7 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Book: book, Sampled: sampled,
 		Sight: sight, Evidence: kept, Baselines: baselines,
-		Peers: defend.NewPeers(session.Peers), Aside: defend.NewAside(parts), Parts: parts,
+		Peers: defend.NewPeers(session.Peers), Aside: aside.New(parts), Parts: parts,
 		Log: o.Say, Policy: lockout.InForce, InForce: watcher, Allowed: o.Gate.Live})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"levee/internal/agent/aside"
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
@@ -32,7 +33,7 @@ type ManagerOptions struct {
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
-	Aside     *Aside           // keeps off busy CPUs; nil: it does not
+	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
 	Parts     *part.Register   // is told what works; nil: nobody is
 	Sight     *Sight           // of what policies pass; nil: nobody compares
 	Log       func(format string, args ...any)

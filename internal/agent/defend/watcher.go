@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/agent/aside"
 	"levee/internal/agent/detect"
 	"levee/internal/agent/episode"
 	"levee/internal/agent/evidence"
@@ -39,7 +40,7 @@ type Options struct {
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *Peers           // whom a cookie need not ask; nil: nobody
-	Aside     *Aside           // keeps off busy CPUs; nil: it does not
+	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
 	Sight     *Sight           // of what the policy passes; nil: nobody compares
 	Log       func(format string, args ...any)
 
@@ -123,7 +124,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer w.sampler.Close()
-	defer w.Aside.from(w.Dev, unix.CPUSet{})
+	defer w.Aside.From(w.Dev, unix.CPUSet{})
 	if err := w.read(ctx); err != nil {
 		return err
 	}
@@ -371,10 +372,10 @@ func (w *Watcher) elsewhere() (traffic, bool) { return w.kernel.elsewhere(w.Dev)
 func (w *Watcher) aside() {
 	var busy unix.CPUSet
 	if w.floods.Passing() {
-		busy = busyOf(w.cpus, runtime.NumCPU())
+		busy = aside.BusyOf(w.cpus, runtime.NumCPU())
 	}
 	clear(w.cpus)
-	w.Aside.from(w.Dev, busy)
+	w.Aside.From(w.Dev, busy)
 }
 
 // second does what is to be done each second.

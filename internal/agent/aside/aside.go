@@ -1,4 +1,8 @@
-package defend
+// Package aside keeps the agent off the CPUs that floods come in on (decision 0083).
+//
+// In go, by interface, the CPUs that are busy with what comes in there; all threads of this process
+// run on others, while others are left. It must never move another process.
+package aside
 
 import (
 	"fmt"
@@ -12,7 +16,7 @@ import (
 	"levee/internal/agent/part"
 )
 
-// Aside keeps this process off the CPUs that floods come in on (decision 0083).
+// Aside keeps this process off busy CPUs. It may be used by several goroutines.
 type Aside struct {
 	mu      sync.Mutex
 	started unix.CPUSet            // where it may run at all
@@ -26,8 +30,8 @@ type Aside struct {
 // moveAgain is when a move that has failed is tried again.
 const moveAgain = 10 * time.Second
 
-// NewAside returns one of a process that has not been moved.
-func NewAside(parts *part.Register) *Aside {
+// New returns one of a process that has not been moved.
+func New(parts *part.Register) *Aside {
 	a := &Aside{busy: map[string]unix.CPUSet{}, part: parts.Begin(part.Help,
 		"keeping off busy processors", "")}
 	err := unix.SchedGetaffinity(0, &a.started)
@@ -36,9 +40,9 @@ func NewAside(parts *part.Register) *Aside {
 	return a
 }
 
-// from says which CPUs are busy with what comes in on an interface. Where no other is left, the
+// From says which CPUs are busy with what comes in on an interface. Where no other is left, the
 // process stays where it is.
-func (a *Aside) from(dev string, busy unix.CPUSet) {
+func (a *Aside) From(dev string, busy unix.CPUSet) {
 	if a == nil {
 		return
 	}
@@ -96,8 +100,8 @@ func onCPUs(set unix.CPUSet) error {
 	return nil
 }
 
-// busyOf returns the CPUs that took more than half of an even share of packets.
-func busyOf(packets map[int]float64, cpus int) (busy unix.CPUSet) {
+// BusyOf returns the CPUs that took more than half of an even share of packets.
+func BusyOf(packets map[int]float64, cpus int) (busy unix.CPUSet) {
 	all := 0.0
 	for _, n := range packets {
 		all += n

@@ -1,4 +1,4 @@
-package defend
+package aside
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func setOf(cpus ...int) (set unix.CPUSet) {
 
 // TestTheAgentKeepsOffBusyCPUs of all interfaces while others are left, and comes back.
 func TestTheAgentKeepsOffBusyCPUs(t *testing.T) {
-	a := NewAside(nil)
+	a := New(nil)
 	started := cpusOf(t)
 	var cpus []int
 	for cpu := range len(started) * 64 {
@@ -60,7 +60,7 @@ func TestTheAgentKeepsOffBusyCPUs(t *testing.T) {
 		want unix.CPUSet
 	}{{"eth0", first, rest}, {"eth1", rest, started}, {"eth0", unix.CPUSet{}, setOf(cpus[0])},
 		{"eth1", started, started}, {"eth1", unix.CPUSet{}, started}} {
-		a.from(c.dev, c.busy)
+		a.From(c.dev, c.busy)
 		if got := cpusOf(t); got != c.want {
 			t.Errorf("with a flood of %s on %v: %v, want %v", c.dev, c.busy, got, c.want)
 		}
@@ -79,7 +79,7 @@ func TestBusyCPUsHaveMoreThanTheirShare(t *testing.T) {
 		{map[int]float64{2: 1e5, 3: 1e5, 0: 900}, 4, setOf(2, 3)},
 		{nil, 4, unix.CPUSet{}},
 	} {
-		if got := busyOf(c.packets, c.cpus); got != c.want {
+		if got := BusyOf(c.packets, c.cpus); got != c.want {
 			t.Errorf("%s: %v, want %v", fmt.Sprint(c.packets), got, c.want)
 		}
 	}
