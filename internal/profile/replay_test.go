@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	"levee/internal/lang/policy"
 	"levee/internal/lang/resolve"
 	"levee/internal/packet"
+	"levee/profiles"
 )
 
 // recording is an exchange of real clients and servers: one of levee's by what recorded it, in
@@ -134,6 +136,30 @@ func TestConversationsTakeAnotherTurn(t *testing.T) {
 				}), false},
 				{"the same ports once more, as the server begins anew", slices.Concat(all,
 					changed(all, func(m message) message { return m.later(wait) })), r.proves},
+				{"the same at once, as the client begins anew", slices.Concat(all,
+					changed(all, func(m message) message {
+						return m.later(all[len(all)-1].at.Sub(all[0].at))
+					})), r.proves},
+				{"the server ends in the middle, and is there again later", slices.Concat(
+					slices.DeleteFunc(slices.Clone(all), func(m message) bool {
+						return m.reply && m.at.After(middle)
+					}), changed(all, func(m message) message { return m.later(wait) })), r.proves},
+				{"with options of IP", changed(all, message.withOptions), r.proves},
+				{"with options of IP, over the other family", changed(all,
+					func(m message) message { return m.otherFamily().withOptions() }), r.proves},
+				{"from the port of the service", changed(all, message.fromItsPort), r.proves},
+				{"another client behind the same router", besides(all, changed(all,
+					func(m message) message { return m.moved(1).later(time.Millisecond) })),
+					r.proves},
+				{"the first packet is said twice, longer at first", slices.Concat(
+					[]message{first.longer(100)}, all), r.proves},
+				{"the second bit of QUIC is cleared at another port", changed(all,
+					func(m message) message {
+						if m.at.After(middle) && strings.HasPrefix(r.policy, "use quic") {
+							return m.moved(1).cleared()
+						}
+						return m
+					}), false},
 			} {
 				got := replay(t, p, c.turn, judge.Oracle)
 				if t.Failed() {
@@ -145,6 +171,77 @@ func TestConversationsTakeAnotherTurn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRecordedClientsComeAgain: where a flood has strangers come again, each packet of a client
+// passes at the third try, a second later each time, if not before.
+func TestRecordedClientsComeAgain(t *testing.T) {
+	const again, most = 1100 * time.Millisecond, 2
+	const before, flood = 3 * time.Second, 50 * time.Millisecond
+	for _, r := range recorded {
+		text, err := profiles.Text(strings.Fields(r.policy)[1])
+		if err != nil || !bytes.Contains(text, []byte("parameter first ")) {
+			continue
+		}
+		t.Run(filepath.Base(r.file), func(t *testing.T) {
+			t.Parallel()
+			r.policy += " first 1/s"
+			p, all := r.policyOf(t), r.conversation(t)
+			j, err := judge.New(p, judge.Oracle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.Close()
+			first := all[slices.IndexFunc(all, func(m message) bool { return !m.reply })]
+			at := all[0].at.Add(-before)
+			waits, tries := map[netip.AddrPort]time.Duration{}, map[netip.AddrPort]int{}
+			for port := uint16(2); len(all) > 0; {
+				if next := all[0].at.Add(waits[all[0].client()]); next.After(at) {
+					if at.Before(next.Add(-before)) {
+						at = next.Add(-before)
+					}
+					j.At(at)
+					if _, err := j.Frame(first.moved(port).frame); err != nil {
+						t.Fatal(err)
+					}
+					at, port = at.Add(flood), port+1
+					continue
+				}
+				m, who := all[0], all[0].client()
+				j.At(m.at.Add(waits[who]))
+				if m.reply {
+					if _, err := j.Leave(m.frame); err != nil {
+						t.Fatal(err)
+					}
+				} else if v, err := j.Frame(slices.Clone(m.frame)); err != nil {
+					t.Fatal(err)
+				} else if v.Action != action.Pass {
+					if tries[who]++; tries[who] > most {
+						t.Fatalf("packet %d of %v is decided by %q", m.number, who,
+							p.LabelOf(p.Slots()[v.Slot]))
+					}
+					waits[who] += again
+					slices.SortStableFunc(all, func(a, b message) int {
+						return a.at.Add(waits[a.client()]).Compare(b.at.Add(waits[b.client()]))
+					})
+					continue
+				} else {
+					tries[who] = 0
+				}
+				all = all[1:]
+			}
+		})
+	}
+}
+
+// client is where the client of a packet is.
+func (m message) client() netip.AddrPort {
+	var p packet.Packet
+	packet.Decode(m.frame, &p)
+	if m.reply {
+		return netip.AddrPortFrom(p.Dst, p.DstPort)
+	}
+	return netip.AddrPortFrom(p.Src, p.SrcPort)
 }
 
 // message is a packet of a conversation.
@@ -189,6 +286,49 @@ func (m message) otherFamily() message {
 		return netip.AddrFrom16(b)
 	}
 	return m.anew(func(s *packet.Spec) { s.From, s.To = other(s.From), other(s.To) })
+}
+
+// withOptions is the packet with options that mean nothing: of IPv4, or in a header of IPv6, which
+// has a flow label then.
+func (m message) withOptions() message {
+	return m.anew(func(s *packet.Spec) {
+		s.Options = true
+		if s.To.Is6() {
+			s.Fields = []packet.FieldValue{{Word: "flow-label", Value: 0x5a5a5}}
+		}
+	})
+}
+
+// fromItsPort is the packet with the client at the port of the service.
+func (m message) fromItsPort() message {
+	return m.anew(func(s *packet.Spec) {
+		if m.reply {
+			s.ToPort = s.FromPort
+		} else {
+			s.FromPort = s.ToPort
+		}
+	})
+}
+
+// longer is the packet with n more bytes behind it.
+func (m message) longer(n int) message {
+	return m.anew(func(s *packet.Spec) { s.Payload = slices.Concat(s.Payload, make([]byte, n)) })
+}
+
+// cleared is the packet with the second bit of its payload cleared, as RFC 9287 has peers of QUIC
+// do.
+func (m message) cleared() message {
+	return m.anew(func(s *packet.Spec) {
+		s.Payload = slices.Clone(s.Payload)
+		s.Payload[0] &^= 0x40
+	})
+}
+
+// besides is two conversations at the same time.
+func besides(a, b []message) []message {
+	all := slices.Concat(a, b)
+	slices.SortStableFunc(all, func(x, y message) int { return x.at.Compare(y.at) })
+	return all
 }
 
 // anew is the packet of UDP with something else in it; others stay.

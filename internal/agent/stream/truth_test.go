@@ -210,7 +210,9 @@ func TestJA4AsItsAuthorsDescribeIt(t *testing.T) {
 	}
 	for alpn, want := range map[string]string{"": "00", "h2": "h2", "http/1.1": "h1", "x": "xx",
 		"\xab": "ab", "\xab\xcd": "ad", "\x20\x61": "21", "\x30\xab": "3b",
-		"\x30\x31\xab\xcd": "3d", "\x30\xab\xcd\x31": "01"} {
+		"\x30\x31\xab\xcd": "3d", "\x30\xab\xcd\x31": "01",
+		// Of their capture tls-non-ascii-alpn, as Wireshark 4.2 has it.
+		"\xba\xad": "bd"} {
 		if got := (&hello{alpns: []string{alpn, "h3"}}).ja4ALPN(); got != want {
 			t.Errorf("ALPN %q: %s, not %s", alpn, got, want)
 		}
