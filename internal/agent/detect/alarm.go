@@ -125,7 +125,8 @@ func (j *judged) alarm(of kind.Kind, rate, limit float64, whole bool) Alarm {
 	a := Alarm{Share: n.share(of, &j.had, j.now, whole),
 		Kind: of, Rate: rate, Threshold: limit, Usual: j.usual.usually(of, whole),
 		UsualAll: j.had.usually(of, true), Own: j.sum[kind.Rows[of].All],
-		Packets: n.sum[kind.CountPackets], Bits: n.sum[kind.CountBits], Since: n.since[of],
+		Packets: n.sum[kind.CountPackets] - n.sum.chance(kind.Packets, true),
+		Bits:    n.sum[kind.CountBits] - n.sum.chance(kind.Bits, true), Since: n.since[of],
 		Learned: !d.fixed(), Unknown: !d.fixed() && j.usual == rates{}}
 	a.Answered = a.UsualAll > j.usual.usually(of, true)
 	if d.opens(of, j.now) && d.begin.odd.Has(of) {

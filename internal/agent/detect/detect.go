@@ -38,7 +38,7 @@ type Alarm struct {
 	// All are the packets of Kinds, a second, and UsualAll those of Kind that are usual, repeated
 	// ones among them. Own are those of All that no other alarm of the place has.
 	All, UsualAll, Own float64
-	Packets, Bits      float64 // of all kinds, a second
+	Packets, Bits      float64 // of all kinds, a second, without what may be chance
 	Since              time.Time
 	Learned            bool
 	Unknown            bool // nothing was learned that could be usual

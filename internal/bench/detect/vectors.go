@@ -42,7 +42,7 @@ var vectors = []kind{
 			text, err := reflection(o.Seed, to, 53)
 			return replayed(o, text), err
 		}},
-	{name: "mimic", what: "UDP that nothing but its source tells from clients'", mimics: true,
+	{name: "mimic", what: "UDP that nothing but its source tells from clients'",
 		waves: drawnBy(datagram)},
 	{name: "resolver", what: "answers in the name of the host's resolvers", mimics: true,
 		forges: true, waves: drawnBy(answer)},
