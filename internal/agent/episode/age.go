@@ -92,15 +92,22 @@ func (f *flood) count(r *rule, c Count, now time.Time) {
 
 // keeps says whether what a rule drops keeps it in force, where all rules of the flood together
 // drop so much. A flood has to be one still: a trickle of its packets would hold the rule, and
-// whoever looks like them, for as long as somebody likes.
+// whoever looks like them, for as long as somebody likes. A limit for all has no pattern of the
+// flood: clients that are no flood without it would hold it.
 func (f *flood) keeps(r *rule, all float64) bool {
 	switch {
 	case r.now <= max(activeRate, activeShare*r.peak):
 		return false
 	case r.State == incident.Loosened: // it is more than is harmless
 		return true
+	case f.on:
+		return true
+	case r.Action == Limit && f.Seen.Kind != kind.Bits.String():
+		if leaves := rateOf(r.Rule.Rule); leaves > 0 {
+			return all+leaves > f.Seen.Threshold
+		}
 	}
-	return f.on || all > f.harmless()
+	return all > f.harmless()
 }
 
 // cost takes a rule back that costs more than its detector allows.

@@ -97,6 +97,36 @@ func TestATrickleHoldsNoRule(t *testing.T) {
 	}
 }
 
+// TestClientsHoldNoLimit: of a limit on who did not come before a flood, or for all, what new clients
+// have more than it kept it in force for good. Without it they are no flood.
+func TestClientsHoldNoLimit(t *testing.T) {
+	for text, comes := range map[string]uint64{
+		`limit udp not from { 192.0.2.1 } rate 1000/s as "flood-1-1"`: 5000,
+		`limit udp rate 1000/s as "flood-1-1"`:                        5000,
+		`limit udp by source rate 20/s as "flood-1-1"`:                0, // its bots may be many
+	} {
+		m, now := machine(t)
+		m.Step(now, tickOf(now, kind.UDP))
+		m.Step(now, Event{Found: &Found{Rules: []incident.Rule{{Rule: text, Label: dropLabel,
+			Action: Limit}}}})
+		m.Step(now, Event{Applied: &Applied{}})
+		m.Step(now, Event{Tick: &Tick{}})
+		all := uint64(0)
+		for range 10 { // with what it passes, more than the 10,000 that are too much
+			pass(m, &now, &all, 9500, 0)
+		}
+		if live := m.Live(); len(live) != 1 || live[0].Rule.State != incident.Live {
+			t.Errorf("%s: while a flood goes on: %+v", text, live)
+		}
+		for range 10 {
+			pass(m, &now, &all, comes, 0)
+		}
+		if live := m.Live(); len(live) > 0 {
+			t.Errorf("%s: after it: %+v", text, live)
+		}
+	}
+}
+
 // TestAFloodThatComesBackIsDroppedAgain.
 func TestAFloodThatComesBackIsDroppedAgain(t *testing.T) {
 	m, now := enforced(t)

@@ -2,6 +2,7 @@ package episode
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,15 @@ func Loosened(text string, rate float64) string {
 	body, label, _ := strings.Cut(text, ` as "`)
 	return fmt.Sprintf(`limit%s rate %d/s as "%s`, strings.TrimPrefix(body, "drop"),
 		int(max(1, rate)), label)
+}
+
+// rateOf returns what a limit for all together passes in a second, 0 for any other rule.
+func rateOf(text string) (rate float64) {
+	body, _, _ := strings.Cut(text, ` as "`)
+	if _, after, is := strings.Cut(body, " rate "); is && !strings.Contains(body, " by ") {
+		rate, _ = strconv.ParseFloat(strings.TrimSuffix(after, "/s"), 64) // 0
+	}
+	return rate
 }
 
 // Tightened returns the drop before Loosened made it a limit.
