@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
+	"levee/internal/agent/known"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
@@ -514,7 +515,7 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 		ports: []uint16{80}, beyond: 1, base: parsed(t, "default pass\n"), kinds: 800,
 		good:  signature.NewSample(packet.Ethernet, nil, 10_000),
 		flood: signature.NewSample(packet.Ethernet, nil, 1000),
-		known: map[netip.Addr]int{netip.MustParseAddr("198.51.100.1"): 40}}
+		known: map[netip.Addr]known.Client{netip.MustParseAddr("198.51.100.1"): {Packets: 40}}}
 	j.Of.Collateral = 1e-3
 	for i := range 4000 {
 		j.good.Add(udpFrom(t, fmt.Sprintf("198.51.100.%d", i%100)), 0)
@@ -546,7 +547,7 @@ func TestAnAnswerThatDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 	j.Tried = []string{episode.Cookie}
 	for i := range 16 { // clients, in whose names the SYNs come
 		tcp(t, j.good, fmt.Sprintf("203.0.113.%d", i), packet.SYN, 50)
-		j.known[netip.MustParseAddr(fmt.Sprintf("203.0.113.%d", i))] = 1
+		j.known[netip.MustParseAddr(fmt.Sprintf("203.0.113.%d", i))] = known.Client{Packets: 1}
 	}
 	if rules, why := j.complete(nil, 0, false); len(rules) > 0 || len(why) != 5 {
 		t.Errorf("clients are cut: %+v, %q", rules, why)

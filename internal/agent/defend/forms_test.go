@@ -115,6 +115,19 @@ func TestWhatBeginsBesideAFloodIsNotCut(t *testing.T) {
 	}
 }
 
+// TestWhatNoSocketTakesIsAFloodWithoutACounter: what no socket takes was not told where nobody says
+// how much an interface sends. Any flows of a host with a connection were a test of the line there.
+func TestWhatNoSocketTakesIsAFloodWithoutACounter(t *testing.T) {
+	flows := &stream{rate: 60_000, unwanted: true, make: func(r *rand.Rand) packet.Spec {
+		return packet.Spec{From: labClient(4), FromPort: new(uint16(5201 + r.IntN(64))),
+			ToPort: new(uint16(5201)), Payload: make([]byte, 1400)}
+	}}
+	if a := attacked(t, 8*time.Second, 4*time.Second, flows); a.dropped < 0.99 || a.lost > 0.001 {
+		t.Errorf("%.0f %% were dropped, and %.3f %% of clients' packets: %+v", 100*a.dropped,
+			100*a.lost, a.all)
+	}
+}
+
 // TestWhatOtherInterfacesRefuseCutsNoClients: refusals are counted by network namespace. Segments
 // to closed ports of another interface were taken for those of clients' uploads here, which were
 // dropped; and answers to datagrams here were taken for refusals of these.

@@ -14,6 +14,7 @@ import (
 	"levee/internal/agent/evidence"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
+	"levee/internal/agent/known"
 	"levee/internal/agent/part"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
@@ -38,8 +39,9 @@ type job struct {
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int
-	ports    []uint16           // that the kind goes to, if they are few
-	known    map[netip.Addr]int // who came before the flood, with his packets in the sample
+	ports    []uint16                    // that the kind goes to, if they are few
+	known    map[netip.Addr]known.Client // who came before the flood
+	visits   []visit                     // of good traffic
 	steps    []incident.Step
 	unheard  error // why a cookie would be
 }
@@ -52,7 +54,7 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 		with = w.base
 	}
 	j.good = w.good.sample(now, w.link, with)
-	j.known = w.known(j.good)
+	j.known, j.visits = w.known(j.good), w.visits(now, &s.Alarm)
 	all := frames
 	frames, crowd := w.apart(frames, &s.Alarm)
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)

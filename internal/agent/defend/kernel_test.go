@@ -226,7 +226,7 @@ func (k *fakeKernel) sent(string) (uint64, bool) {
 	defer k.mu.Unlock()
 	if k.lab != nil {
 		k.lab.advance(k, time.Now())
-		return uint64(k.lab.sent), true
+		return uint64(k.lab.sent), !k.lab.untold
 	}
 	return uint64(time.Since(k.begun).Seconds() * goodSampled / 10), k.tells
 }
@@ -238,7 +238,7 @@ func (k *fakeKernel) refused() refusals {
 		return refusals{}
 	}
 	k.lab.advance(k, time.Now())
-	return refusals{told: true, resets: uint64(k.lab.refused)}
+	return refusals{told: true, resets: uint64(k.lab.refused), unwanted: uint64(k.lab.unwanted)}
 }
 
 func (k *fakeKernel) elsewhere(string) (traffic, bool) {

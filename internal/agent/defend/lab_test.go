@@ -23,30 +23,33 @@ import (
 // that takes a share of both, and a count of what became of each packet.
 type lab struct {
 	*rand.Rand
-	streams []*stream
-	scale   int // packets that one of a flood stands for
-	begun   time.Time
-	now     time.Time
-	each    int // samples a second
-	sent    float64
-	refused float64
-	others  float64 // packets that other interfaces have received, and sent
-	loop    float64 // packets of the loopback
-	proven  map[netip.Addr]bool
-	pending []tap.Sampled
+	streams  []*stream
+	scale    int // packets that one of a flood stands for
+	begun    time.Time
+	now      time.Time
+	each     int // samples a second
+	sent     float64
+	untold   bool // nobody says how much that is
+	refused  float64
+	unwanted float64 // datagrams that no socket takes
+	others   float64 // packets that other interfaces have received, and sent
+	loop     float64 // packets of the loopback
+	proven   map[netip.Addr]bool
+	pending  []tap.Sampled
 }
 
 // stream is traffic of one form.
 type stream struct {
-	rate    float64 // packets a second
-	answers float64 // packets that the host sends for each
-	refused float64 // of these, RSTs
-	flood   bool
-	away    bool          // it comes by another interface
-	loop    bool          // it is of the loopback, in connections that go on
-	stops   bool          // when a flood begins
-	after   time.Duration // it begins so long after the lab
-	make    func(r *rand.Rand) packet.Spec
+	rate     float64 // packets a second
+	answers  float64 // packets that the host sends for each
+	refused  float64 // of these, RSTs
+	unwanted bool    // no socket takes it
+	flood    bool
+	away     bool          // it comes by another interface
+	loop     bool          // it is of the loopback, in connections that go on
+	stops    bool          // when a flood begins
+	after    time.Duration // it begins so long after the lab
+	make     func(r *rand.Rand) packet.Spec
 
 	owed float64
 	tally
@@ -146,6 +149,20 @@ func likeClients(r *rand.Rand) packet.Spec {
 		size = 1200 + r.IntN(150)
 	}
 	return packet.Spec{FromPort: labPort(r), ToPort: new(uint16(443)), Payload: some(r, size)}
+}
+
+// visiting is so many visits a second that last some time, each of another host, with four packets
+// a second.
+func visiting(rate float64, lasts time.Duration) *stream {
+	packets, at := 4*lasts.Seconds(), 0.0
+	open := int(rate * lasts.Seconds())
+	return &stream{rate: rate * packets, answers: 1, make: func(r *rand.Rand) packet.Spec {
+		at += 1 / packets
+		s := likeClients(r)
+		n := int(at) + r.IntN(open)
+		s.From = netip.AddrFrom4([4]byte{16, byte(n >> 16), byte(n >> 8), byte(n)})
+		return s
+	}}
 }
 
 // forgedSource is an address that a host of the Internet may have.
@@ -278,6 +295,9 @@ func (l *lab) come(k *fakeKernel, s *stream, now time.Time) tap.Sampled {
 	if passed {
 		l.sent += float64(weight) * s.answers
 		l.refused += float64(weight) * s.refused
+		if s.unwanted {
+			l.unwanted += float64(weight)
+		}
 	}
 	l.count(k, &r, weight, passed)
 	s.came += float64(weight)
@@ -346,7 +366,7 @@ func attackedBehind(t *testing.T, text string, before, lasts time.Duration, floo
 		for _, c := range clients {
 			c.tally = tally{}
 		}
-		flood.flood = true
+		flood.flood, l.untold = true, flood.unwanted
 		l.streams = append(slices.DeleteFunc(slices.Clone(l.streams), func(o *stream) bool {
 			return o.stops
 		}), flood)

@@ -19,6 +19,7 @@ type regulars struct {
 	known   map[int]string        // labels of live rules, by slot of the program in force
 	peer    func(netip.Addr) bool // says who has done a handshake; nil: nobody knows
 	samples map[string]sampled    // what good samples say of live rules, by label
+	began   time.Time             // of the first packet
 	dropped []frame               // of them, the last
 	next    int
 }
@@ -28,6 +29,7 @@ type regular struct {
 	usual   float64 // packets a second
 	second  float64 // that pass in this second
 	sums    [len(windows)]sum
+	first   time.Time // the zero time for who came in the first ten seconds of all
 	seen    time.Time
 	times   int  // seconds in which it was seen
 	strange bool // it came with the flood, and has done a handshake
@@ -66,10 +68,11 @@ type lost struct{ packets, squares float64 }
 // Bounds of regulars.
 const (
 	mostRegulars = 1 << 13
-	minTimes     = 3   // a source is a regular that came in so many seconds
-	learns       = 0.1 // part of a second in what is usual
-	mostDropped  = 500 // packets that are kept
-	doubt        = 2.0 // standard deviations that may be missing, or be dropped, by chance
+	begins       = 10 * time.Second // whose sources were there before
+	minTimes     = 3                // a source is a regular that came in so many seconds
+	learns       = 0.1              // part of a second in what is usual
+	mostDropped  = 500              // packets that are kept
+	doubt        = 2.0              // standard deviations that may be missing or dropped by chance
 	// Who sends more than so many times what a regular does is no client, whatever its handshake.
 	mostStrange = 4
 )
@@ -84,18 +87,25 @@ func newRegular() *regular {
 	return r
 }
 
-// pass is told of a packet that has passed.
-func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bool) {
+// pass is told of a packet that has passed, and says whether its source is new.
+func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bool) (isNew bool) {
+	if g.began.IsZero() {
+		g.began = now
+	}
 	r := g.of[from]
 	if r == nil {
 		if !clean || !from.IsValid() || len(g.of) >= mostRegulars {
-			return
+			return false
 		}
 		r = newRegular()
+		if now.Sub(g.began) > begins {
+			r.first = now
+		}
 		g.of[from] = r
 	}
 	r.second += weight
 	r.seen = now
+	return now.Sub(r.first) < newFor
 }
 
 // drop is told of a packet that a live rule has dropped.

@@ -53,15 +53,22 @@ func (s *sent) second(now time.Time, packets uint64, no refusals, others func() 
 	return float64(more-min(more, refusing)) / now.Sub(was.at).Seconds(), true
 }
 
-// unwanted is how many packets a second no socket of this machine has taken since the last time. A
-// socket of a container may take what is forwarded, or nobody: it is not known here.
-func (s *sent) unwanted(now time.Time, no refusals) float64 {
-	if !s.refused.no.told || !no.told || !now.After(s.at) {
+// unwanted holds what a network namespace had refused a second ago.
+type unwanted struct {
+	at time.Time
+	no refusals
+}
+
+// second returns how many packets a second no socket of this machine has taken since the last time.
+// A socket of a container may take what is forwarded, or nobody: it is not known here.
+func (u *unwanted) second(now time.Time, no refusals) float64 {
+	was := *u
+	*u = unwanted{now, no}
+	if !was.no.told || !no.told || !now.After(was.at) {
 		return 0
 	}
-	was := &s.refused.no
-	n := since(was.unwanted, no.unwanted) + since(was.forwarded, no.forwarded)
-	return float64(n) / now.Sub(s.at).Seconds()
+	n := since(was.no.unwanted, no.unwanted) + since(was.no.forwarded, no.forwarded)
+	return float64(n) / now.Sub(was.at).Seconds()
 }
 
 // since is how much a counter has counted. One that began anew has counted nothing.

@@ -288,9 +288,9 @@ func TestTrafficElsewhere(t *testing.T) {
 // connection with this machine, was a test of the line.
 func TestNobodyHereTakesWhatIsForwarded(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	s := sent{at: now, refused: refused{no: refusals{told: true, unwanted: 5, forwarded: 1000}}}
+	u := unwanted{now, refusals{told: true, unwanted: 5, forwarded: 1000}}
 	no := refusals{told: true, unwanted: 25, forwarded: 61_000}
-	if got := s.unwanted(now.Add(2*time.Second), no); got != 30_010 {
+	if got := u.second(now.Add(2*time.Second), no); got != 30_010 {
 		t.Errorf("%.0f a second are not wanted, want 30010", got)
 	}
 }

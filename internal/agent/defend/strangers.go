@@ -1,97 +1,74 @@
 package defend
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	"levee/internal/agent/detect"
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
+	"levee/internal/agent/known"
 	"levee/internal/agent/signature"
 	"levee/internal/packet"
 )
 
-// Bounds of a limit on strangers.
-const (
-	mostKnown  = 256   // networks that a rule names as known
-	ofStranger = 0.005 // part of a flood that it leaves, where more was not usual
-)
+// ofStranger is the part of a flood that a limit on strangers leaves, where more was not usual.
+const ofStranger = 0.005
 
-// widths are the networks by which known clients are named, for IPv4 and IPv6, the narrowest first.
-// 256 networks of the widest are a two-hundredth of the Internet.
-var widths = [][2]int{{32, 64}, {24, 56}, {20, 48}, {16, 40}}
+// newFor is how long a client is new: nothing that was put into force before he came has named him.
+const newFor = 5 * time.Second
 
 // known are who came before a flood, in several seconds of the last hour or often in the sample of
-// good traffic, each with how many packets of him that sample has.
-func (w *Watcher) known(good *signature.Sample) map[netip.Addr]int {
-	out := map[netip.Addr]int{}
+// good traffic.
+func (w *Watcher) known(good *signature.Sample) map[netip.Addr]known.Client {
+	out := map[netip.Addr]known.Client{}
 	for from, r := range w.regulars.of {
 		if max(r.times, r.late.times) >= minTimes {
-			out[from] = 0
+			out[from] = known.Client{Since: r.first}
 		}
 	}
 	for from := range sourcesOf(good) {
-		out[from] = 0
+		if r := w.regulars.of[from]; r != nil {
+			out[from] = known.Client{Since: r.first}
+		} else {
+			out[from] = known.Client{}
+		}
 	}
 	each(good, func(p *packet.Packet, _ []byte) {
-		if _, there := out[p.Src]; there {
-			out[p.Src]++
+		if c, there := out[p.Src]; there {
+			c.Packets++
+			out[p.Src] = c
 		}
 	})
 	return out
 }
 
-// networksOf are networks that hold all of some addresses, 256 at most. Where more are needed, they
-// are the 256 with most packets: the narrowest that leave out so few packets, or the widest. So
-// nobody makes a list useless by few packets from many networks. Addresses of one family are asked
-// for, or of both.
-func networksOf(all map[netip.Addr]int, four, six bool, few int) (out []netip.Prefix) {
-	var enough []netip.Prefix
-	for _, bits := range widths {
-		seen := map[netip.Prefix]int{}
-		for a, n := range all {
-			long := bits[1]
-			if a.Is4() {
-				long = bits[0]
-			}
-			if p, err := a.Prefix(long); err == nil && (four && a.Is4() || six && !a.Is4()) {
-				seen[p] += n
-			}
+// visit is a good packet of a client that was new.
+type visit struct {
+	at   time.Time
+	from netip.Addr
+}
+
+// visits are the packets of the good traffic of an alarm's kind and destination whose sources were
+// new.
+func (w *Watcher) visits(now time.Time, a *detect.Alarm) (out []visit) {
+	w.good.each(now, func(f *frame) {
+		if !f.isNew {
+			return
 		}
-		type network struct {
-			is      netip.Prefix
-			packets int
+		if w.decode(f); isOf(a, &w.packet) {
+			out = append(out, visit{f.at, w.packet.Src})
 		}
-		var most []network
-		for p, n := range seen {
-			most = append(most, network{p, n})
-		}
-		slices.SortFunc(most, func(a, b network) int {
-			return cmp.Or(b.packets-a.packets, a.is.Compare(b.is))
-		})
-		out = nil
-		without := 0
-		for i, n := range most {
-			if i < mostKnown {
-				out = append(out, n.is)
-			} else {
-				without += n.packets
-			}
-		}
-		slices.SortFunc(out, netip.Prefix.Compare)
-		if len(out) == len(most) {
-			return out
-		}
-		if enough == nil && without <= few {
-			enough = out
-		}
-	}
-	if enough != nil {
-		return enough
-	}
+	})
 	return out
+}
+
+// isOf says whether a packet is of an alarm's kind and destination.
+func isOf(a *detect.Alarm, p *packet.Packet) bool {
+	return a.Kind.Is(p) && (!a.To.IsValid() || a.To.Contains(p.Dst))
 }
 
 // limitStrangers limits the kind of the flood for whoever did not come before it, where nothing
@@ -100,21 +77,32 @@ func networksOf(all map[netip.Addr]int, four, six bool, few int) (out []netip.Pr
 func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	row, to := j.Alarm.Kind.Row(), hostText(j.Alarm.To)
 	four := to == "" || j.Alarm.To.Addr().Is4()
+	is := func(p *packet.Packet) bool { return isOf(&j.Alarm, p) }
 	all := maps.Clone(j.known)
 	for a := range j.peers.known() { // who has done a handshake
-		all[a] += 0
+		all[a] = known.Client{Packets: all[a].Packets}
 	}
-	from := networksOf(all, four, to == "" || !four, int(j.byChance()*float64(j.good.Len())))
-	if len(from) == 0 {
+	maps.DeleteFunc(all, func(a netip.Addr, _ known.Client) bool {
+		return to != "" && a.Is4() != four
+	})
+	flood := map[netip.Addr]int{}
+	each(j.flood, func(p *packet.Packet, _ []byte) {
+		if is(p) {
+			flood[p.Src]++
+		}
+	})
+	bears := int((1 - j.beyond + ofStranger) * float64(j.flood.Len()))
+	networks := known.Networks(all, flood, bears, int(j.byChance()*float64(j.good.Len())))
+	if len(networks) == 0 {
 		return out, "nobody is known who came before it"
 	}
 	text := episode.Limit + " " + row.Limit
 	if !four {
 		text = episode.Limit + " " + row.Limit6
 	}
-	words := make([]string, len(from))
-	for i, p := range from {
-		words[i] = hostText(p)
+	words, from := make([]string, len(networks)), make([]netip.Prefix, len(networks))
+	for i, n := range networks {
+		words[i], from[i] = hostText(n.Prefix), n.Prefix
 	}
 	text += " not from { " + strings.Join(words, ", ") + " }"
 	if to != "" {
@@ -131,17 +119,23 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	out.Label, out.State = episode.Label(j.ID, j.Round, 0), incident.Waiting
 	out.Rule, out.Action = written(text, j.Of, out.Label), episode.Limit
 	out.Why = "nothing tells it from clients but that these came before it"
-	known, part := newPrefixes(from), max(0, 1-rate/max(1, j.Alarm.All))
+	named, part := newPrefixes(from), max(0, 1-rate/max(1, j.Alarm.All))
 	strange := func(s *signature.Sample) (n int) {
 		each(s, func(p *packet.Packet, _ []byte) {
-			if j.Alarm.Kind.Is(p) && !known.has(p.Src) &&
-				(!j.Alarm.To.IsValid() || j.Alarm.To.Contains(p.Dst)) {
+			if is(p) && !named.has(p.Src) {
 				n++
 			}
 		})
 		return n
 	}
-	one := signature.Judged{Packets: j.good.Len(), Dropped: int(part * float64(strange(j.good)))}
+	lost := strange(j.good)
+	for _, v := range j.visits { // who comes after the list is made is in it only by his network
+		at := slices.IndexFunc(networks, func(n known.Network) bool { return n.Contains(v.from) })
+		if at >= 0 && v.at.Sub(networks[at].Since) < newFor {
+			lost++
+		}
+	}
+	one := signature.Judged{Packets: j.good.Len(), Dropped: int(part * float64(lost))}
 	out.Coverage = part * float64(strange(j.flood)) / float64(max(1, j.flood.Len()))
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	return out, j.worth(&out)

@@ -19,6 +19,7 @@ type frame struct {
 	at     time.Time
 	length int
 	by     string // the ID of the slot that passed it
+	isNew  bool   // its source was new
 	n      uint8  // bytes
 	head   [snap]byte
 }
@@ -215,6 +216,12 @@ func (c *chunk) isGood(now time.Time) bool {
 func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signature.Sample {
 	s := signature.NewSample(link, p, mostGood)
 	var buf []byte
+	g.each(now, func(f *frame) { f.add(s, &buf) })
+	return s
+}
+
+// each gives what is good at a time.
+func (g *good) each(now time.Time, look func(*frame)) {
 	youngest, known := goodCalm, 0
 	for _, c := range g.chunks {
 		if now.Sub(c.from) >= goodKnown && c.isGood(now) {
@@ -229,13 +236,12 @@ func (g *good) sample(now time.Time, link packet.Link, p *policy.Policy) *signat
 			continue
 		}
 		for i := range c.frames {
-			c.frames[i].add(s, &buf)
+			look(&c.frames[i])
 		}
 	}
 	for i := range g.spared {
 		if f := &g.spared[i]; now.Sub(f.at) < goodAge {
-			f.add(s, &buf)
+			look(f)
 		}
 	}
-	return s
 }

@@ -91,6 +91,7 @@ type Watcher struct {
 	sent       sent               // in a second
 	sentNow    sent               // since it was read last, for a doubt too
 	refused    refused            // the last time that it was doubted
+	unwanted   unwanted           // a second ago
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
 	cpus       map[int]float64    // packets of each since the last tick
@@ -235,7 +236,7 @@ func (w *Watcher) sample(s tap.Sampled) {
 		return
 	}
 	f := w.recent.add(s.At, s.Packet, s.Bytes, s.By)
-	w.regulars.pass(s.At, w.packet.Src, float64(s.Weight), w.floods.Clean())
+	f.isNew = w.regulars.pass(s.At, w.packet.Src, float64(s.Weight), w.floods.Clean())
 	for _, e := range w.eyes {
 		e.detector.Add(s.At, &w.packet, float64(s.Weight), s.Bytes)
 	}
@@ -382,11 +383,12 @@ func (w *Watcher) aside() {
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
 	no := w.kernel.refused()
-	unwanted := w.sent.unwanted(now, no)
-	if sent, ok := w.sent.second(now, packets, no, w.elsewhere, told); ok {
-		for _, e := range w.eyes {
+	unwanted := w.unwanted.second(now, no)
+	sent, ok := w.sent.second(now, packets, no, w.elsewhere, told)
+	for _, e := range w.eyes {
+		e.detector.Unwanted(unwanted)
+		if ok {
 			e.detector.Sent(sent)
-			e.detector.Unwanted(unwanted)
 		}
 	}
 	w.sentNow = w.sent

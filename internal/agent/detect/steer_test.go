@@ -247,8 +247,8 @@ func TestOnePacketIsNoFloodWhateverItStandsFor(t *testing.T) {
 	}
 }
 
-// TestAPauseOfTheSamplerMakesNoPeak: the first sample behind a pause stands for all that came in it.
-// On a busy machine a flood of 60,000 packets a second was told at twice that.
+// TestAPauseOfTheSamplerMakesNoPeak: the first sample behind a pause stands for all that came in
+// it. On a busy machine a flood of 60,000 packets a second was told at twice that.
 func TestAPauseOfTheSamplerMakesNoPeak(t *testing.T) {
 	w := newWorld(Options{})
 	w.calm(t, 2000, 15)

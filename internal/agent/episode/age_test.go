@@ -97,8 +97,8 @@ func TestATrickleHoldsNoRule(t *testing.T) {
 	}
 }
 
-// TestClientsHoldNoLimit: of a limit on who did not come before a flood, or for all, what new clients
-// have more than it kept it in force for good. Without it they are no flood.
+// TestClientsHoldNoLimit: of a limit on who did not come before a flood, or for all, what new
+// clients have more than it kept it in force for good. Without it they are no flood.
 func TestClientsHoldNoLimit(t *testing.T) {
 	for text, comes := range map[string]uint64{
 		`limit udp not from { 192.0.2.1 } rate 1000/s as "flood-1-1"`: 5000,
