@@ -248,13 +248,20 @@ func (fl *flattener) mayWiden(r *ChainRule, ch *Chain, n int) bool {
 			return !dropsNext(ch, n+1,
 				&m)
 		})
-	case DoJump, DoGoto:
+	case DoJump:
 		return drops(r.Target, map[*Chain]bool{})
+	case DoGoto:
+		return drops(r.Target, map[*Chain]bool{}) || !(ch.Base && !ch.Drop) && ch.maySpare(n)
 	case DoReturn:
-		return slices.ContainsFunc(ch.Rules[n+1:],
-			func(r *ChainRule) bool { return r.Verb != DoDrop && !idle([]*ChainRule{r}) })
+		return ch.maySpare(n)
 	}
 	return true
+}
+
+// maySpare tells whether a rule behind n may pass what leaves the chain at n.
+func (c *Chain) maySpare(n int) bool {
+	return slices.ContainsFunc(c.Rules[n+1:],
+		func(r *ChainRule) bool { return r.Verb != DoDrop && !idle([]*ChainRule{r}) })
 }
 
 // list remembers that a rule was looked at, for tellUnused.

@@ -46,7 +46,13 @@ func newStateSet(states []string) stateSet {
 // Those that pass are of new connections of TCP by the SYN alone: older ones are known otherwise.
 func (s stateSet) packets(v Verb) (out []match.Match, all bool) {
 	if s.is && s.related && s.fresh && s.invalid {
-		return nil, true
+		if s.untracked {
+			return nil, true
+		}
+		others := match.Match{}.With(match.Proto, match.Just(58).Not(255))
+		return Settled([]match.Match{match.Match{}.With(match.Ether, match.Only4),
+			others.With(match.Ether, match.Only6), match.Match{}.With(match.ICMP6,
+				untracked.Not(match.Top[match.ICMP6]))}), false
 	}
 	if s.is && s.related { // before all others: it is one rule
 		out = append(out, known)

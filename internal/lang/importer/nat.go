@@ -40,7 +40,8 @@ func (p *RuleReader) SentTo(what, addr, port string) {
 	}
 }
 
-// redirected is a rule of a nat chain with the packets, as they arrive, that it is about.
+// redirected is a rule of a nat chain with the packets, as they arrive, that it is about. Those of
+// a rule that sends them nowhere stay as they are.
 type redirected struct {
 	r *ChainRule
 	m match.Match
@@ -82,20 +83,24 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 				}
 				out = append(out, more...)
 				continue
-			case r.Verb == DoAccept && depth > 0: // it is none of the rules behind the jump either
-				return nil, false
 			case r.Verb != DoAccept && r.Verb != DoReturn:
 				return nil, false
+			case r.Verb == DoAccept && depth > 0: // of the rules behind the jump neither
+				out = append(out, redirected{r, x})
+			case !x.Equal(&m):
+				rest, ok := m.ButNot(&x)
+				if ok {
+					m = rest
+					continue
+				}
+				if depth > 0 { // the rules behind the jump may be about them
+					return nil, false
+				}
+				out = append(out, redirected{r, x})
 			}
 			if x.Equal(&m) {
 				return out, true
-			}
-			if r.nat != nil { // the first rule in the policy decides there too
-				continue
-			}
-			if m, ok = m.ButNot(&x); !ok {
-				return nil, false
-			}
+			} // else the first rule in the policy decides there too
 		}
 	}
 	return out, true
@@ -114,14 +119,14 @@ func (fl *flattener) readNat(chains []*Chain) {
 		}
 		var of []statement
 		for _, n := range found {
-			parts, err := fl.tracked(n.m)
+			parts, err := fl.tracked(n)
 			ok = ok && err == nil
 			for i := 0; ok && i < len(parts); i++ {
 				var is []statement
 				is, ok = fl.judged(n.r, parts[i])
 				of = append(of, is...)
 			}
-			if ok && n.r.nat.here && !fl.out.stateless {
+			if ok && n.r.nat != nil && n.r.nat.here && !fl.out.stateless {
 				of = append(of, fl.strays(n)...)
 			}
 		}
@@ -129,6 +134,9 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		for _, n := range found {
+			if n.r.nat == nil {
+				continue
+			}
 			kind, text, hint := Changed, n.r.nat.what+" sends these elsewhere, where FORWARD "+
 				"judges them: they pass", "keep the rules of FORWARD in the kernel; where the "+
 				"address is this machine's own, give its port a rule in place of this one"
@@ -144,13 +152,13 @@ func (fl *flattener) readNat(chains []*Chain) {
 	fl.out.pending = append(front, fl.out.pending...)
 }
 
-// tracked returns the packets of m that conntrack has connections of, as nat is for these alone.
-func (fl *flattener) tracked(m match.Match) (out []match.Match, err error) {
-	if fl.out.stateless {
-		return []match.Match{m}, nil
+// tracked returns the packets of n that conntrack has connections of, as nat is for these alone.
+func (fl *flattener) tracked(n redirected) (out []match.Match, err error) {
+	if fl.out.stateless || n.r.nat == nil {
+		return []match.Match{n.m}, nil
 	}
 	alts, _ := newStateSet([]string{StateNew, StateEstablished, StateRelated}).packets(DoAccept)
-	parts, err := Narrow([]match.Match{m}, alts, &fl.out.Written)
+	parts, err := Narrow([]match.Match{n.m}, alts, &fl.out.Written)
 	for i := range parts {
 		if !slices.ContainsFunc(parts, func(p match.Match) bool {
 			return !p.Equal(&parts[i]) && parts[i].Within(p)
@@ -196,15 +204,17 @@ func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bo
 		fl.out.keeps = fl.out.keeps || m.Fields[match.Known] != nil
 		out = append(out, statement{action: action, m: m, label: r.Label, named: true})
 	}
-	if !r.nat.here {
+	if r.nat != nil && !r.nat.here {
 		write("pass", m)
 		return out, true
 	}
-	as, port := m, m.Fields[match.Port]
-	if r.nat.port != nil {
-		if as.Fields[match.Port] = r.nat.port; !as.HasTransport() {
+	as, back := m, func(*match.Match) {}
+	if r.nat != nil && r.nat.port != nil {
+		as.Fields[match.Port] = r.nat.port
+		if !as.HasTransport() {
 			return nil, false
 		}
+		back = func(both *match.Match) { both.Fields[match.Port] = m.Fields[match.Port] }
 	}
 	for _, s := range fl.out.pending {
 		if s.action == "" || s.action == "count" || s.action == "log" {
@@ -223,7 +233,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bo
 		if s.action != "pass" && s.action != "drop" {
 			return nil, false
 		}
-		both.Fields[match.Port] = port
+		back(&both)
 		write(s.action, both)
 		if as.Within(s.m) {
 			return out, true
@@ -234,7 +244,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bo
 		if both.Never {
 			continue
 		}
-		both.Fields[match.Port] = port
+		back(&both)
 		write(map[bool]string{true: "drop", false: "pass"}[c.Drop], both)
 		if as = unseen(as, c); as.Never {
 			break
