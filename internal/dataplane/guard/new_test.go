@@ -19,6 +19,10 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 		{"pass tcp syn port 22\ndefault drop\n", ""},
 		// a cookie answers it, and the client says it again
 		{"cookie tcp port 22\npass tcp port 22\ndefault drop\n", ""},
+		{"cookie tcp port 22\npass established\npass proven tcp port 22\ndefault drop\n", ""},
+		{"pass established\npass proven tcp port 22\ndefault drop\n",
+			"the default (edge.levee:3)"},
+		{"limit tcp syn port 22 rate 10/m by source\ndefault pass\n", ""},
 		// what one made-up SYN did not show
 		{"drop tcp syn from port < 32768 as \"low\"\ndefault pass\n", `"low" (edge.levee:1)`},
 		{"drop tcp syn len < 60 as \"short\"\ndefault pass\n", `"short" (edge.levee:1)`},
