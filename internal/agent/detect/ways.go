@@ -21,6 +21,7 @@ type ways struct {
 	slow  Kinds               // of which more comes, that nobody answers
 	fat   [kind.Num]time.Time // since when few flows have too much of a kind
 	lone  [kind.Num]int       // readings of a moment, one behind the other, in which nobody did
+	mute  Kinds               // of which nobody answered few flows in the last reading
 	read  time.Time           // the last of these
 }
 
@@ -35,7 +36,7 @@ type calm struct {
 const (
 	answers    = 0.25
 	answersFat = 0.02
-	fatLasts   = 1500 * time.Millisecond // which is long enough to ask who they are
+	fatLasts   = 1500 * time.Millisecond // where nothing is read meanwhile
 )
 
 // Sent is told how many packets the machine has sent in the last second. Where nobody says so,
@@ -71,7 +72,8 @@ func (d *Detector) Doubts(now time.Time) bool {
 	}
 	for k := range kind.Num {
 		if row := k.Row(); row.Answered && row.Floor > 0 {
-			if rate := d.lately(k); rate > soon*row.Floor && rate < 2*row.Floor {
+			if rate := d.lately(k); rate > soon*row.Floor && rate < 2*row.Floor ||
+				!d.ways.fat[k].IsZero() {
 				return true
 			}
 		}
@@ -95,7 +97,7 @@ func (d *Detector) lately(k kind.Kind) float64 {
 func (d *Detector) SentNow(now time.Time, packets float64) {
 	w := &d.ways
 	late := now.Sub(w.read) > stale
-	w.read = now
+	w.read, w.mute = now, 0
 	for k := range kind.Num {
 		row, rate := k.Row(), d.lately(k)
 		if late {
@@ -104,7 +106,19 @@ func (d *Detector) SentNow(now time.Time, packets float64) {
 		if w.lone[k]++; !row.Answered || rate <= soon*row.Floor || packets >= answers*rate {
 			w.lone[k] = 0
 		}
+		if at := w.fat[k]; !at.IsZero() && now.Sub(at) >= readEvery &&
+			packets-w.first.sent < answersFat*d.goes(k) {
+			w.mute |= 1 << k
+		}
 	}
+}
+
+// goes is how many packets of a kind come, without those of flows that go on of hosts with which
+// there are connections. Who has one may just have been asked: the last bin says so.
+func (d *Detector) goes(k kind.Kind) float64 {
+	row, sum, last := k.Row(), &d.root.sum, &d.root.ring[(d.root.at+bins-1)%bins]
+	all, peers := goesOn(row, sum), last[kind.CountPeers]/max(1, goesOn(row, last))
+	return sum[row.All] - max(sum[kind.CountPeers], all*min(1, peers))
 }
 
 // floor is the rate below which nothing of a kind is a flood.
@@ -155,12 +169,12 @@ func (w *ways) learn(sum *raw, opening bool) Kinds {
 	return w.slow
 }
 
-// oneWayFor says whether few flows of a kind are a flood. They are if they go unanswered and reach
-// several times the floor of the kind and several times the usual bits. Flows of hosts with which
-// the machine has connections do not count: a speed test of the line looks the same.
+// oneWayFor says whether few flows of a kind are a flood. They are if they go unanswered, as a
+// reading after their beginning says, and reach several times the floor of the kind and several
+// times the usual bits. Flows of hosts with which the machine has connections do not count: a speed
+// test of the line looks the same.
 func (d *Detector) oneWayFor(k kind.Kind, now time.Time) bool {
-	row, sum := k.Row(), &d.root.sum
-	more := sum[row.All] - sum[kind.CountPeers]
+	row, sum, more := k.Row(), &d.root.sum, d.goes(k)
 	is := d.ways.told && row.Same > 0 && more > fatTimes*row.Floor
 	if is { // what is usual takes longer to find
 		usual := d.root.prof.usual(now)
@@ -178,5 +192,5 @@ func (d *Detector) oneWayFor(k kind.Kind, now time.Time) bool {
 			d.Ask()
 		}
 	}
-	return is && now.Sub(*at) >= fatLasts
+	return is && (now.Sub(*at) >= fatLasts || d.ways.mute.Has(k))
 }
