@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/agent/source/inlet"
 	"levee/internal/agent/stream"
 	"levee/internal/dataplane/generation"
@@ -98,9 +100,14 @@ func reads(kind *stream.Kind, protos []uint8) (bits byte) {
 // fail ends the reading of an interface, which is tried again.
 func (h *Hub) fail(dev string, err error) {
 	h.close(dev)
-	if !generation.IsNotAttached(err) {
+	if !isGone(err) {
 		h.note(dev, err)
 	}
+}
+
+// isGone says whether an error is that there is no policy any more, or no interface of that name.
+func isGone(err error) bool {
+	return generation.IsNotAttached(err) || errors.Is(err, unix.ENODEV)
 }
 
 // note keeps why an interface is not read.
@@ -136,7 +143,7 @@ func (h *Hub) followed(ctx context.Context, now time.Time) error {
 	for dev, t := range h.taps {
 		if !slices.Contains(devs, dev) {
 			h.close(dev)
-		} else if err := t.Follow(ctx); generation.IsNotAttached(err) {
+		} else if err := t.Follow(ctx); isGone(err) {
 			h.close(dev)
 		} else if err != nil {
 			h.note(dev, err)

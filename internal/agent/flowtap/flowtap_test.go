@@ -2,10 +2,14 @@ package flowtap
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/agent/stream"
+	"levee/internal/dataplane/store"
+	"levee/internal/kernel"
 )
 
 // TestRecordsThatWaitAreBoundedByTheirBytes: a client makes a record of 96 KiB out of a request of
@@ -42,5 +46,20 @@ func TestAParserThatFailsIsToldOnce(t *testing.T) {
 		if (err != nil) != want || want && !strings.Contains(err.Error(), "parser of tls failed") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// TestAnInterfaceWithoutItsNameWasAnAlarm: what is known of policies is up to two seconds old, and
+// an interface that was renamed or deleted had the sources of flows fail.
+func TestAnInterfaceWithoutItsNameWasAnAlarm(t *testing.T) {
+	if err := kernel.Privileged(); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv(store.RunEnv, filepath.Join(t.TempDir(), "run"))
+	h := &Hub{Devs: func(context.Context) ([]string, error) {
+		return []string{"gone-levee0"}, nil
+	}}
+	if err := h.read(time.Now()); err != nil {
+		t.Error(err)
 	}
 }

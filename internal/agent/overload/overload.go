@@ -10,10 +10,13 @@ package overload
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/inspect"
@@ -91,12 +94,15 @@ func (w *Watch) look(ctx context.Context, now time.Time) {
 		}
 	}
 	for _, dev := range devs {
+		counts, err := w.Read(dev)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			continue // it has gone, or is called otherwise: the next look at policies has that
+		}
 		k := w.known[dev]
 		if k == nil {
 			k = &watched{part: w.Parts.Begin(part.Arrival, "", dev)}
 			w.known[dev] = k
 		}
-		counts, err := w.Read(dev)
 		if err != nil {
 			k.part.Fails(cmp.Or(past[dev], err))
 			continue

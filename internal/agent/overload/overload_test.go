@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"levee/internal/agent/part"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/host/lost"
@@ -69,14 +71,21 @@ func TestWhatIsLostBeforeThePolicyIsAnAlarm(t *testing.T) {
 
 func none(context.Context) ([]inspect.Judged, error) { return nil, nil }
 
+// TestACardThatCannotBeReadIsAnAlarm, but not one that is gone, or has another name: what is known
+// of policies is up to two seconds old.
 func TestACardThatCannotBeReadIsAnAlarm(t *testing.T) {
 	reg := part.NewRegister(func(part.Change, part.Status) {})
 	w := &Watch{Parts: reg,
-		Devs:   func(context.Context) ([]string, error) { return []string{"eth0"}, nil },
-		Read:   func(string) (*lost.Counts, error) { return nil, errors.New("no such device") },
+		Devs: func(context.Context) ([]string, error) { return []string{"eth0", "eth1"}, nil },
+		Read: func(dev string) (*lost.Counts, error) {
+			if dev == "eth1" {
+				return nil, netlink.LinkNotFoundError{}
+			}
+			return nil, errors.New("not permitted")
+		},
 		Judged: none}
 	w.look(t.Context(), time.Now())
-	if s := reg.List(); len(s) != 1 || s[0].State != part.Fails {
+	if s := reg.List(); len(s) != 1 || s[0].State != part.Fails || s[0].Dev != "eth0" {
 		t.Errorf("%+v", s)
 	}
 }
