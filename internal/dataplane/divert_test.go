@@ -185,7 +185,7 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 		}
 		if verdict == action.Pass {
 			noted = append(noted, frame)
-		} else if dropped++; must2(r.Diverts(frame)) {
+		} else if dropped++; must2(r.Refuses(frame)) {
 			t.Fatal("a packet that was dropped is diverted")
 		}
 	}
@@ -200,7 +200,7 @@ func TestAFullLineDropsAndForgetsNothing(t *testing.T) {
 		now += passed.jiffies
 		r.SetClock(now)
 		for _, frame := range noted {
-			if got := must2(r.Diverts(frame)); got != passed.want {
+			if got := must2(r.Refuses(frame)); got != passed.want {
 				t.Fatalf("at %d jiffies: diverted %v", now, got)
 			}
 		}

@@ -57,11 +57,11 @@ type Answerer interface {
 	Answer() []byte
 }
 
-// Diverter is an engine that diverts connections, with no trap there.
-type Diverter interface {
-	// Diverts says whether the kernel would refuse a segment that belongs to no connection, rather
+// Refuser is an engine with a program that the kernel asks for the sockets of segments.
+type Refuser interface {
+	// Refuses says whether the kernel would refuse a segment that belongs to no connection, rather
 	// than look for who listens.
-	Diverts(frame []byte) (bool, error)
+	Refuses(frame []byte) (bool, error)
 }
 
 // errNotRun is wrapped by the error of an engine that cannot be given this frame at all; the frame
@@ -359,8 +359,8 @@ func (r *comparison) ask(engine int, f []byte, want oracle.Result) error {
 				Story: r.oracle.Explain(f)}
 		}
 	}
-	if d, ok := e.(Diverter); ok {
-		if err := r.askDiverter(d, f, want); err != nil {
+	if d, ok := e.(Refuser); ok {
+		if err := r.askRefuser(d, f, want); err != nil {
 			return err
 		}
 	}

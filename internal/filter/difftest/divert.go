@@ -17,9 +17,10 @@ type connection struct{ from, to netip.AddrPort }
 // unsure is for connections of which it does not matter whether they are diverted.
 const unsure = math.MaxUint64
 
-// askDiverter has an engine that has judged a frame say whether the connection is diverted. The
-// oracle says that of the packet: others of its connection share its fate for a while.
-func (r *comparison) askDiverter(d Diverter, f []byte, want oracle.Result) error {
+// askRefuser has an engine that has judged a frame say whether its connection is diverted, which is
+// refused where no trap is. The oracle says that of the packet: others of its connection share its
+// fate for a while.
+func (r *comparison) askRefuser(d Refuser, f []byte, want oracle.Result) error {
 	if !r.divert {
 		return nil
 	}
@@ -43,7 +44,7 @@ func (r *comparison) askDiverter(d Diverter, f []byte, want oracle.Result) error
 	}
 	until, diverted := r.noted[k]
 	diverted = diverted && (!r.clock.runs() || r.clock.jiffies < until)
-	got, err := d.Diverts(f)
+	got, err := d.Refuses(f)
 	if err != nil {
 		return fmt.Errorf("seed %d, frame %d (%x): %T: %w", r.c.Seed, r.stats.Frames, f, d, err)
 	}

@@ -13,7 +13,7 @@ import (
 var beside = map[string]string{
 	"samples":    "it is called with what was decided",
 	"logs":       "the oracle counts a rule that logs; tests of watching hold events to packets",
-	"diversions": "the oracle passes the packet, and askDiverter knows of whom",
+	"diversions": "the oracle passes the packet, and askRefuser knows of whom",
 	"rings":      "who reads is no matter of the policy: the verdict is that it was redirected",
 	"shadow":     "each policy has an oracle of its own",
 }

@@ -6,25 +6,24 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"levee/internal/filter/divert"
 	"levee/internal/kernel"
 	"levee/internal/packet"
 )
 
-// Diverts says whether the kernel, if it asked for the socket of a segment now, would be told to
-// refuse it: the program has noted the connection, and no trap is there. Frames of anything else
-// are of no connection.
-func (r *Runner) Diverts(frame []byte) (bool, error) {
-	p := r.Loaded.Others[divert.Program]
-	if p == nil {
-		return false, nil
-	}
+// Refuses says whether the kernel, if it looked for the socket of a segment now, would be told by a
+// program of the policy to refuse it. Frames of anything else have no such socket.
+func (r *Runner) Refuses(frame []byte) (bool, error) {
 	var pkt packet.Packet
 	r.link.Decode(frame, &pkt)
 	if pkt.Malformed != packet.WellFormed || pkt.Transport != packet.TCPTransport {
 		return false, nil
 	}
-	return LookedUp(p, &pkt)
+	for _, p := range r.Loaded.Others {
+		if p.Type() == ebpf.SkLookup {
+			return LookedUp(p, &pkt)
+		}
+	}
+	return false, nil
 }
 
 // LookedUp asks the program for the socket of a segment, and says whether that is to be refused.
