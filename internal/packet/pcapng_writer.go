@@ -89,13 +89,13 @@ func NewNGWriter(w io.Writer, application, hardware string) (*NGWriter, error) {
 }
 
 // block writes a block.
-func (n *NGWriter) block(kind uint32, body []byte, o ngOptions) error {
+func (n *NGWriter) block(typ uint32, body []byte, o ngOptions) error {
 	if len(o) > 0 {
 		o = append(o, 0, 0, 0, 0) // the end of options
 	}
 	pad := -len(body) & 3
 	length := uint32(12 + len(body) + pad + len(o))
-	b := binary.LittleEndian.AppendUint32(make([]byte, 0, length), kind)
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, length), typ)
 	b = append(binary.LittleEndian.AppendUint32(b, length), body...)
 	b = append(append(b, make([]byte, pad)...), o...)
 	if _, err := n.w.Write(binary.LittleEndian.AppendUint32(b, length)); err != nil {

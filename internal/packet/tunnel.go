@@ -26,8 +26,8 @@ const maxGTPExtensions = 8
 // payload of a tunnel: where it begins in what the tunnel has, and what it is; a type of 0 is
 // nothing that is looked into.
 type payload struct {
-	at   int
-	kind uint16
+	at        int
+	etherType uint16
 }
 
 // Inner decodes the packet within a tunnel into in. p is the well-formed packet of frame that may
@@ -44,9 +44,9 @@ func (p *Packet) Inner(frame []byte, in *Packet) bool {
 	bad := WellFormed
 	switch {
 	case p.Proto == ProtoIPIP:
-		what.kind = EtherIPv4
+		what.etherType = EtherIPv4
 	case p.Proto == ProtoIPv6:
-		what.kind = EtherIPv6
+		what.etherType = EtherIPv6
 	case p.Proto == ProtoGRE:
 		what, bad = gre(b, cut)
 	case p.Transport == PortTransport && p.Proto == ProtoUDP:
@@ -59,7 +59,7 @@ func (p *Packet) Inner(frame []byte, in *Packet) bool {
 	if bad != WellFormed {
 		return true
 	}
-	switch what.kind {
+	switch what.etherType {
 	case etherBridging, EtherIPv4, EtherIPv6, EtherMPLS, EtherMPLSMulticast:
 	default:
 		return false
@@ -68,7 +68,7 @@ func (p *Packet) Inner(frame []byte, in *Packet) bool {
 		in.Malformed = TruncatedL4
 		return cut
 	}
-	return in.within(b[what.at:], what.kind, p.TransportOffset+what.at, cut)
+	return in.within(b[what.at:], what.etherType, p.TransportOffset+what.at, cut)
 }
 
 // end returns where the IP packet ends in a frame of n bytes.
@@ -78,9 +78,9 @@ func (p *Packet) end(n int) int { return min(n, p.ipAt()+p.Len) }
 func (p *Packet) ipAt() int { return p.NetworkOffset }
 
 // within decodes b, which begins at an offset of the frame.
-func (p *Packet) within(b []byte, kind uint16, at int, cut bool) bool {
-	*p = Packet{cut: cut, EtherType: kind}
-	if kind == etherBridging {
+func (p *Packet) within(b []byte, etherType uint16, at int, cut bool) bool {
+	*p = Packet{cut: cut, EtherType: etherType}
+	if etherType == etherBridging {
 		p.Malformed = p.ethernet(b)
 	} else {
 		p.Link = L3
@@ -126,11 +126,11 @@ func gre(b []byte, cut bool) (payload, Malformed) {
 			out.at += 4
 		}
 	}
-	if out.kind == etherWCCP && b[0] == 0 && b[1] == 0 {
+	if out.etherType == etherWCCP && b[0] == 0 && b[1] == 0 {
 		if len(b) == 4 {
 			return tooShort(cut)
 		}
-		out.kind = EtherIPv4
+		out.etherType = EtherIPv4
 		if b[4]>>4 != 4 {
 			out.at = 8
 		}
@@ -215,7 +215,7 @@ func (s *Spec) encapsulate() error {
 	if err != nil {
 		return fmt.Errorf("the packet within: %w", err)
 	}
-	kind := binary.BigEndian.Uint16(frame[max(l.IP, etherHeader)-2:])
+	etherType := binary.BigEndian.Uint16(frame[max(l.IP, etherHeader)-2:])
 	bare := frame[max(l.IP, etherHeader):]
 	port := -1
 	if s.ToPort != nil && s.Protocol() == ProtoUDP {
@@ -226,20 +226,20 @@ func (s *Spec) encapsulate() error {
 		s.Payload = append([]byte{0x08, 0, 0, 0, 0, 0, 1, 0}, frame...)
 		return nil
 	case port == PortGeneve:
-		s.Payload = append([]byte{0, 0, byte(kind >> 8), byte(kind), 0, 0, 1, 0}, bare...)
+		s.Payload = append([]byte{0, 0, byte(etherType >> 8), byte(etherType), 0, 0, 1, 0}, bare...)
 	case port == PortGTPU:
 		s.Payload = append([]byte{0x30, 255, byte(len(bare) >> 8), byte(len(bare)), 0, 0, 0, 1},
 			bare...)
 	case s.Protocol() == ProtoGRE:
-		s.Payload = append([]byte{0, 0, byte(kind >> 8), byte(kind)}, bare...)
-	case s.Protocol() == ProtoIPIP && kind == EtherIPv4,
-		s.Protocol() == ProtoIPv6 && kind == EtherIPv6:
+		s.Payload = append([]byte{0, 0, byte(etherType >> 8), byte(etherType)}, bare...)
+	case s.Protocol() == ProtoIPIP && etherType == EtherIPv4,
+		s.Protocol() == ProtoIPv6 && etherType == EtherIPv6:
 		s.Payload = bare
 	default:
 		return errors.New("it carries no packet of that family: tunnels are udp port 4789, 8472, " +
 			"6081 and 2152, gre, ipip with ipv4 and proto 41 with ipv6")
 	}
-	if s.Inner.VLAN != nil || kind != EtherIPv4 && kind != EtherIPv6 {
+	if s.Inner.VLAN != nil || etherType != EtherIPv4 && etherType != EtherIPv6 {
 		return errors.New("only udp port 4789 and 8472 are given Ethernet with tags, and other " +
 			"frames than IP")
 	}

@@ -223,11 +223,11 @@ func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 		return false, false, fmt.Errorf("it is of family %d: the filter judges IPv4 and IPv6",
 			family)
 	}
-	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
 		return false, false, kernel.Refuse(err, "ask for its type")
 	}
-	if kind != unix.SOCK_STREAM && kind != unix.SOCK_DGRAM {
+	if typ != unix.SOCK_STREAM && typ != unix.SOCK_DGRAM {
 		return false, false, errors.New("it is neither of a stream nor of datagrams")
 	}
 	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
@@ -235,7 +235,7 @@ func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 		return false, false, errors.New("it is of Multipath TCP, whose sockets take no filter: " +
 			"leave SocketProtocol=mptcp out of the socket unit")
 	}
-	if kind == unix.SOCK_STREAM {
+	if typ == unix.SOCK_STREAM {
 		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 		if err != nil {
 			return false, false, kernel.Refuse(err, "ask whether it listens")
@@ -257,7 +257,7 @@ func attachTo(fd int, filter *ebpf.Program) (filtered, had bool, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1); err != nil {
 		return false, false, kernel.Refuse(err, "lock the filter")
 	}
-	return true, false, forget(fd, kind)
+	return true, false, forget(fd, typ)
 }
 
 // hasProgram tells whether the filter of a socket is a program of eBPF. Systemd keeps its sockets
@@ -275,8 +275,8 @@ const leastOfDatagram = 128
 
 // forget throws away what waits at a socket, and so came before its filter: connections, which have
 // none as long as they live, and datagrams. Both wait in the order in which they came.
-func forget(fd, kind int) error {
-	if kind == unix.SOCK_STREAM {
+func forget(fd, typ int) error {
+	if typ == unix.SOCK_STREAM {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return kernel.Refuse(err, "ask how many connections wait")

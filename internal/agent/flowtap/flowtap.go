@@ -47,7 +47,7 @@ func (h *Hub) Open(p *inlet.Place) (inlet.Inlet, error) { return h.open(p), nil 
 
 func (h *Hub) open(p *inlet.Place) *reading {
 	in := &reading{hub: h, of: p}
-	in.reader = &stream.Reader{Kind: stream.Named(p.At), Wants: p.Flows.Want,
+	in.reader = &stream.Reader{Protocol: stream.Named(p.At), Wants: p.Flows.Want,
 		Line: func(line []byte) { in.put(line) }}
 	h.inlets = append(h.inlets, in)
 	h.changed()
@@ -63,7 +63,7 @@ func (h *Hub) changed() {
 		h.table.Readers = append(h.table.Readers, in.reader)
 		for _, of := range in.of.Flows.Ports {
 			for port := int(of.First); port <= int(of.Last); port++ {
-				h.ports[port] |= reads(in.reader.Kind, in.of.Flows.Protos)
+				h.ports[port] |= reads(in.reader.Protocol, in.of.Flows.Protos)
 			}
 		}
 	}
@@ -83,12 +83,12 @@ func (h *Hub) changed() {
 }
 
 // reads returns what is read of flows to a port.
-func reads(kind *stream.Kind, protos []uint8) (bits byte) {
+func reads(protocol *stream.Protocol, protos []uint8) (bits byte) {
 	for _, p := range protos {
 		switch {
 		case p == stream.TCP:
 			bits |= capture.ReadTCP
-		case kind.Initials:
+		case protocol.Initials:
 			bits |= capture.ReadInitials
 		default:
 			bits |= capture.ReadUDP
@@ -280,7 +280,7 @@ func (in *reading) fault() error {
 	in.told = true
 	return fmt.Errorf("the parser of %s failed on a flow, which counts as unknown: please report "+
 		"it",
-		in.reader.Kind.Name)
+		in.reader.Protocol.Name)
 }
 
 // Renewal returns 0: nothing comes twice.

@@ -36,11 +36,11 @@ func TestRecordsThatWaitAreBoundedByTheirBytes(t *testing.T) {
 	}
 }
 
-// TestAParserThatFailsIsToldOnce, with the kind that it is of.
+// TestAParserThatFailsIsToldOnce, with the protocol that it is of.
 func TestAParserThatFailsIsToldOnce(t *testing.T) {
 	none := func(context.Context) ([]string, error) { return nil, nil }
 	in := &reading{hub: &Hub{Devs: none},
-		reader: &stream.Reader{Kind: stream.Named("tls"), Failed: 2}}
+		reader: &stream.Reader{Protocol: stream.Named("tls"), Failed: 2}}
 	for _, want := range []bool{true, false} {
 		_, err := in.Poll(1, func([]byte) {})
 		if (err != nil) != want || want && !strings.Contains(err.Error(), "parser of tls failed") {

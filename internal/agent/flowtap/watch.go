@@ -21,7 +21,7 @@ import (
 type Watching struct {
 	Dev   string
 	Kind  string
-	Ports []string // in decimal, some as A-B; nil: those of the kind
+	Ports []string // in decimal, some as A-B; nil: those of the protocol
 	JSON  bool     // records as they are, with the member proven
 }
 
@@ -42,7 +42,7 @@ func Watch(ctx context.Context, w Watching, out io.Writer, lost func(packets uin
 	show := func(proven bool) func([]byte) {
 		return func(record []byte) {
 			if failed == nil {
-				_, failed = out.Write(w.line(in.reader.Kind, record, proven))
+				_, failed = out.Write(w.line(in.reader.Protocol, record, proven))
 			}
 		}
 	}
@@ -91,13 +91,13 @@ func (w *Watching) Check(decisions bool) error {
 
 // place returns what is read.
 func (w *Watching) place() (*inlet.Place, error) {
-	kind := stream.Named(w.Kind)
-	if kind == nil {
+	protocol := stream.Named(w.Kind)
+	if protocol == nil {
 		return nil, usage.Wrongf("--stream is one of %s, not %s",
 			strings.Join(stream.Names(), ", "), diag.Quoted(w.Kind))
 	}
-	p := &inlet.Place{At: w.Kind, Flows: inlet.Flows{Protos: kind.Protos}}
-	for _, n := range kind.Ports {
+	p := &inlet.Place{At: w.Kind, Flows: inlet.Flows{Protos: protocol.Protos}}
+	for _, n := range protocol.Ports {
 		if w.Ports == nil {
 			p.Flows.Ports = append(p.Flows.Ports, inlet.Ports{First: n, Last: n})
 		}
@@ -121,9 +121,9 @@ func (w *Watching) place() (*inlet.Place, error) {
 	return p, nil
 }
 
-// line returns what is printed of a record: all of it as JSON, or the fields of its kind. What
+// line returns what is printed of a record: all of it as JSON, or the fields of its protocol. What
 // clients say is in quotes.
-func (w *Watching) line(kind *stream.Kind, record []byte, proven bool) []byte {
+func (w *Watching) line(protocol *stream.Protocol, record []byte, proven bool) []byte {
 	var all map[string]any
 	if json.Unmarshal(record, &all) != nil { // it was made here
 		return nil
@@ -141,11 +141,11 @@ func (w *Watching) line(kind *stream.Kind, record []byte, proven bool) []byte {
 	text, _ := all["timestamp"].(string)
 	at, _ := time.Parse(stream.TimeForm, text)
 	fmt.Fprintf(&b, "%s %s %s %v port %v to %v port %v", at.Local().Format("15:04:05.000000"),
-		w.Dev, kind.Name, all["src_ip"], all["src_port"], all["dest_ip"], all["dest_port"])
+		w.Dev, protocol.Name, all["src_ip"], all["src_port"], all["dest_ip"], all["dest_port"])
 	if !proven {
 		b.WriteString(" not proven")
 	}
-	for _, f := range kind.Fields {
+	for _, f := range protocol.Fields {
 		var of any = all
 		for name := range strings.SplitSeq(f, ".") {
 			members, _ := of.(map[string]any)

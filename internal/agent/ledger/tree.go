@@ -159,8 +159,8 @@ func (t *tree) use(id, n uint64) error {
 	return nil
 }
 
-// take returns a page of one of the kinds, with its overflow pages.
-func (t *tree) take(id uint64, kinds uint16) ([]byte, error) {
+// take returns a page of one of the types, with its overflow pages.
+func (t *tree) take(id uint64, types uint16) ([]byte, error) {
 	if id >= t.pages {
 		return nil, fmt.Errorf("page %d is outside of the file", id)
 	}
@@ -170,8 +170,8 @@ func (t *tree) take(id uint64, kinds uint16) ([]byte, error) {
 		return nil, err
 	}
 	page := t.file[at : at+(1+more)*t.size]
-	kind := binary.NativeEndian.Uint16(page[8:])
-	if t.number(at) != id || kind&kinds == 0 || kind&(kind-1) != 0 {
+	flags := binary.NativeEndian.Uint16(page[8:])
+	if t.number(at) != id || flags&types == 0 || flags&(flags-1) != 0 {
 		return nil, fmt.Errorf("page %d is another", id)
 	}
 	return page, nil
@@ -190,9 +190,9 @@ func (t *tree) page(id uint64, least, most []byte, depth int) error {
 }
 
 func (t *tree) elements(page, least, most []byte, depth int) error {
-	kind := binary.NativeEndian.Uint16(page[8:])
+	flags := binary.NativeEndian.Uint16(page[8:])
 	count := uint64(binary.NativeEndian.Uint16(page[10:]))
-	if headBytes+count*elementBytes > uint64(len(page)) || kind == branchPage && count == 0 {
+	if headBytes+count*elementBytes > uint64(len(page)) || flags == branchPage && count == 0 {
 		return errors.New("a page has more than fits in it, or nothing")
 	}
 	keys := make([][]byte, 0, count+1)
@@ -200,7 +200,7 @@ func (t *tree) elements(page, least, most []byte, depth int) error {
 		e := page[headBytes+i*elementBytes:]
 		pos, keyLen := uint64(binary.NativeEndian.Uint32(e)), binary.NativeEndian.Uint32(e[4:])
 		length := uint64(keyLen)
-		if kind == leafPage {
+		if flags == leafPage {
 			pos, keyLen = uint64(keyLen), binary.NativeEndian.Uint32(e[8:])
 			length = uint64(keyLen) + uint64(binary.NativeEndian.Uint32(e[12:]))
 		}
@@ -214,13 +214,13 @@ func (t *tree) elements(page, least, most []byte, depth int) error {
 		}
 		least = key
 		keys = append(keys, key)
-		if kind == leafPage && binary.NativeEndian.Uint32(e)&bucketValue != 0 {
+		if flags == leafPage && binary.NativeEndian.Uint32(e)&bucketValue != 0 {
 			if err := t.bucket(e[pos+uint64(keyLen):pos+length], depth); err != nil {
 				return err
 			}
 		}
 	}
-	if kind == leafPage {
+	if flags == leafPage {
 		return nil
 	}
 	keys = append(keys, most)

@@ -9,7 +9,7 @@ import (
 	"levee/internal/packet/dns"
 )
 
-var dnsKind = Kind{
+var dnsRow = Protocol{
 	Name:   "dns",
 	What:   "the question of the first query of DNS",
 	Protos: []uint8{TCP, UDP},

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-var dtls = Kind{
+var dtls = Protocol{
 	Name:   "dtls",
 	What:   "the ClientHello of DTLS, as of TLS",
 	Protos: []uint8{UDP},
@@ -59,7 +59,7 @@ func (p *dtlsParser) Record() map[string]any {
 func (p *dtlsParser) Feed(b []byte) Answer {
 	for len(b) > 0 {
 		c := &cutter{b: b}
-		kind, major := c.one(), c.one()
+		typ, major := c.one(), c.one()
 		c.one() // the minor version
 		epoch := c.two()
 		c.take(6) // the record's number
@@ -68,7 +68,7 @@ func (p *dtlsParser) Feed(b []byte) Answer {
 			break // a record of DTLS 1.3 that is encrypted, or none
 		}
 		b = c.b
-		for kind == recordHandshake && epoch == 0 && len(body.b) > 0 {
+		for typ == recordHandshake && epoch == 0 && len(body.b) > 0 {
 			if !p.message(body) {
 				return Unknown
 			}
@@ -86,14 +86,14 @@ func (p *dtlsParser) Feed(b []byte) Answer {
 // message reads a fragment of a message (RFC 6347, section 4.2.2), and says whether all that has
 // come may be of one client.
 func (p *dtlsParser) message(c *cutter) bool {
-	kind, size := c.one(), c.three()
+	typ, size := c.one(), c.three()
 	number := c.two()
 	at := c.three()
 	data := c.take(c.three())
 	switch {
 	case c.bad || at+len(data) > size:
 		return false
-	case kind != clientHello:
+	case typ != clientHello:
 		return true
 	case number >= dtlsMostHellos || size == 0 || p.sizes[number] != 0 && p.sizes[number] != size:
 		return false

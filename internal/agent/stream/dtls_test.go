@@ -23,10 +23,10 @@ func dtlsHello(name, cookie string, random byte) []byte {
 	return append(body, extensions...)
 }
 
-// dtlsFragment is a record with a part of a message of a kind and a number.
-func dtlsFragment(kind, number byte, body []byte, from, to int) []byte {
+// dtlsFragment is a record with a part of a message of a type and a number.
+func dtlsFragment(typ, number byte, body []byte, from, to int) []byte {
 	three := func(n int) []byte { return []byte{byte(n >> 16), byte(n >> 8), byte(n)} }
-	message := slices.Concat([]byte{kind}, three(len(body)), []byte{0, number}, three(from),
+	message := slices.Concat([]byte{typ}, three(len(body)), []byte{0, number}, three(from),
 		three(to-from), body[from:to])
 	record := []byte{recordHandshake, 0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0}
 	return append(binary.BigEndian.AppendUint16(record, uint16(len(message))), message...)

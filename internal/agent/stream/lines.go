@@ -36,7 +36,7 @@ func (l *lined) Feed(b []byte) Answer {
 	return More
 }
 
-var http = Kind{
+var http = Protocol{
 	Name:   "http",
 	What:   "the request line and the header fields of HTTP/1, of the first request",
 	Protos: []uint8{TCP},
@@ -168,7 +168,7 @@ func hostOf(authority string) string {
 	return string(small)
 }
 
-var smtp = Kind{
+var smtp = Protocol{
 	Name:   "smtp",
 	What:   "what a client of SMTP says up to the first recipient",
 	Protos: []uint8{TCP},
@@ -228,7 +228,7 @@ func (p *smtpParser) next(line string) Answer {
 	return More
 }
 
-var banner = Kind{
+var banner = Protocol{
 	Name:   "banner",
 	What:   "the first line that a client says, whatever it speaks, at most 256 bytes",
 	Protos: []uint8{TCP},

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-var quic = Kind{
+var quic = Protocol{
 	Name:   "quic",
 	What:   "the ClientHello in the first packets of QUIC, as of TLS",
 	Protos: []uint8{UDP},
@@ -22,7 +22,7 @@ var quic = Kind{
 	Proof:    quicProof,
 }
 
-// quicProof is the Proof of kinds that have no profile of their own.
+// quicProof is the Proof of protocols that have no profile of their own.
 const quicProof = "in `levee profile show quic`"
 
 // Numbers of RFC 9000 and RFC 9001.
@@ -230,11 +230,11 @@ func quicHeaderOf(b []byte) (h quicHeader, ok bool) {
 	}
 	h.id = c.take(n)
 	c.take(c.one())
-	kind := b[0] >> 4 & 3
-	if c.bad || !h.form.recognised || kind == h.form.retry {
+	typ := b[0] >> 4 & 3
+	if c.bad || !h.form.recognised || typ == h.form.retry {
 		return h, false
 	}
-	if h.initial = kind == h.form.initial; h.initial {
+	if h.initial = typ == h.form.initial; h.initial {
 		n := c.varint()
 		h.token = n > 0
 		c.take(n)
@@ -288,7 +288,7 @@ func (p *quicParser) open(h quicHeader, packet []byte) ([]byte, Answer) {
 // frames reads the frames of an Initial (RFC 9000, section 17.2.2).
 func (p *quicParser) frames(b []byte) Answer {
 	for c := (&cutter{b: b}); len(c.b) > 0; {
-		switch kind := c.varint(); kind {
+		switch typ := c.varint(); typ {
 		case quicPadding, quicPing:
 		case quicACK, quicACKWithECN:
 			c.varint() // the largest number
@@ -299,7 +299,7 @@ func (p *quicParser) frames(b []byte) Answer {
 				c.varint()
 				c.varint()
 			}
-			for range 3 * (kind - quicACK) {
+			for range 3 * (typ - quicACK) {
 				c.varint()
 			}
 		case quicCrypto:

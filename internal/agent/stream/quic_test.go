@@ -95,7 +95,7 @@ func TestTheInitialsOfRFC9001AndRFC9369(t *testing.T) {
 }
 
 // says gives datagrams of one flow to a table.
-func says(k *Kind, datagrams [][]byte, is Proof) (lines []string, r *Reader, unproven int) {
+func says(k *Protocol, datagrams [][]byte, is Proof) (lines []string, r *Reader, unproven int) {
 	table, r, told := reads(k)
 	r.Unproven = func([]byte) { unproven++ }
 	table.Proves = func(_ *Key, _, n uint32) Proof {
@@ -239,7 +239,7 @@ func TestAClientBehindARetry(t *testing.T) {
 // TestAQueryOverUDP is a datagram, and one of TCP has its length in front.
 func TestAQueryOverUDP(t *testing.T) {
 	query := testQuery(0)
-	lines, _, _ := says(&dnsKind, [][]byte{query, query}, Proven)
+	lines, _, _ := says(&dnsRow, [][]byte{query, query}, Proven)
 	if len(lines) != 1 || !strings.Contains(lines[0], `"rrname":"www.shop.example"`) {
 		t.Errorf("%q", lines)
 	}
@@ -247,7 +247,7 @@ func TestAQueryOverUDP(t *testing.T) {
 	answer[2] |= 0x80
 	for what, d := range map[string][]byte{"an answer": answer, "half of one": query[:20],
 		"nothing": {}} {
-		if lines, r, _ := says(&dnsKind, [][]byte{d}, Proven); len(lines) != 0 || r.Unknown != 1 {
+		if lines, r, _ := says(&dnsRow, [][]byte{d}, Proven); len(lines) != 0 || r.Unknown != 1 {
 			t.Errorf("%s: %q, %d unknown", what, lines, r.Unknown)
 		}
 	}
@@ -312,7 +312,7 @@ func FuzzDatagrams(f *testing.F) {
 		// As they come, and as frames that are sealed.
 		sealed := [][]byte{initial(t, 1, id, nil, 0, one), initial(t, 1, id, nil, 1, two)}
 		for _, datagrams := range [][][]byte{{one, two}, sealed} {
-			for _, k := range Kinds {
+			for _, k := range Protocols {
 				p, came := k.New(UDP), 0
 				for _, d := range datagrams {
 					came += len(d)

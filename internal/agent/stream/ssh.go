@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-var ssh = Kind{
+var ssh = Protocol{
 	Name:   "ssh",
 	What:   "the version that a client of SSH names, and what it offers",
 	Protos: []uint8{TCP},

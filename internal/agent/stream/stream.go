@@ -1,5 +1,5 @@
-// Package stream reads the first bytes of flows: what a client says before anything else. A kind
-// of stream is a row; its parser is fed in pieces of any size, and gives the same answer however
+// Package stream reads the first bytes of flows: what a client says before anything else. A
+// protocol is a row; its parser is fed in pieces of any size, and gives the same answer however
 // they are cut.
 //
 // In go segments and datagrams as a tap gives them, out come records, JSON objects with the fields
@@ -10,8 +10,8 @@ package stream
 
 import "slices"
 
-// Kind is a kind of stream.
-type Kind struct {
+// Protocol is an application protocol.
+type Protocol struct {
 	Name   string
 	What   string // is read, in a few words
 	Protos []uint8
@@ -21,17 +21,17 @@ type Kind struct {
 	// Initials is that datagrams are read which begin with an Initial of QUIC, and no others.
 	Initials bool
 	// Proof says where a `prove` for its flows is written down: words of a hint, behind "as". A
-	// kind that is read of datagrams has one.
+	// protocol that is read of datagrams has one.
 	Proof string
 }
 
-// Protocols of kinds.
+// Transport protocols, as Protos has them.
 const (
 	TCP = 6
 	UDP = 17
 )
 
-// Limit is how many bytes of a flow are read.
+// Limit bounds the bytes of a flow that are read.
 const Limit = 16 << 10
 
 // Answer is a parser's verdict after a piece.
@@ -53,25 +53,25 @@ type Parser interface {
 	End() bool
 	// Record is the members of a record, by their names in EVE.
 	Record() map[string]any
-	// Held is how many bytes the parser has kept.
+	// Held returns the bytes that the parser has kept.
 	Held() int
 }
 
-// Kinds are the rows.
-var Kinds = []*Kind{&tls, &quic, &dtls, &http, &ssh, &smtp, &dnsKind, &banner}
+// Protocols are the rows.
+var Protocols = []*Protocol{&tls, &quic, &dtls, &http, &ssh, &smtp, &dnsRow, &banner}
 
-// Named returns the kind of a name; nil: there is none.
-func Named(name string) *Kind {
-	at := slices.IndexFunc(Kinds, func(k *Kind) bool { return k.Name == name })
+// Named returns the protocol of a name; nil: there is none.
+func Named(name string) *Protocol {
+	at := slices.IndexFunc(Protocols, func(k *Protocol) bool { return k.Name == name })
 	if at < 0 {
 		return nil
 	}
-	return Kinds[at]
+	return Protocols[at]
 }
 
-// Names returns the names of all kinds.
+// Names returns the names of all protocols.
 func Names() (out []string) {
-	for _, k := range Kinds {
+	for _, k := range Protocols {
 		out = append(out, k.Name)
 	}
 	return out
@@ -81,5 +81,5 @@ func Names() (out []string) {
 var common = []string{"timestamp", "event_type", "src_ip", "src_port", "dest_ip", "dest_port",
 	"proto", "app_proto", "in_iface"}
 
-// All returns the fields that records of a kind may have.
-func (k *Kind) All() []string { return slices.Concat(common, k.Fields) }
+// All returns the fields that records of a protocol may have.
+func (k *Protocol) All() []string { return slices.Concat(common, k.Fields) }

@@ -23,10 +23,10 @@ type Segment struct {
 	Proven     bool // whoever sends it has shown that the address is his
 }
 
-// Reader is who reads flows of a kind.
+// Reader reads flows of a protocol.
 type Reader struct {
-	Kind *Kind
-	// Wants says which flows are read, of the protocols of the kind.
+	Protocol *Protocol
+	// Wants says which flows are read, of the protocol.
 	Wants func(proto uint8, src, dst netip.AddrPort) bool
 	// Line is given each record; it keeps it, or not.
 	Line func([]byte)
@@ -44,9 +44,9 @@ const TimeForm = "2006-01-02T15:04:05.000000-0700"
 const (
 	mostFlows = 8192
 	mostHeld  = 16 << 20 // bytes that parsers keep, and records that wait for the proof
-	// Patience is how long a flow may take to say what is read.
+	// Patience limits the time in which a flow says what is read.
 	Patience = 10 * time.Second
-	// MostDatagrams is how many a flow may have in front of its proof.
+	// MostDatagrams limits those of a flow in front of its proof.
 	MostDatagrams = 16
 )
 
@@ -149,9 +149,9 @@ func (t *Table) begin(k Key, s *Segment) *flow {
 		f.next = 0
 	}
 	for _, r := range t.Readers {
-		if slices.Contains(r.Kind.Protos, s.Proto) && r.Wants(s.Proto, s.Src, s.Dst) {
+		if slices.Contains(r.Protocol.Protos, s.Proto) && r.Wants(s.Proto, s.Src, s.Dst) {
 			r.Flows++
-			f.readings = append(f.readings, reading{Reader: r, parser: r.Kind.New(s.Proto)})
+			f.readings = append(f.readings, reading{Reader: r, parser: r.Protocol.New(s.Proto)})
 		}
 	}
 	if len(f.readings) == 0 {
@@ -420,7 +420,7 @@ func (f *flow) record(r *reading, at time.Time) []byte {
 		return nil
 	}
 	out["timestamp"] = at.UTC().Format(TimeForm)
-	out["event_type"], out["app_proto"], out["proto"] = r.Kind.Name, r.Kind.Name, "TCP"
+	out["event_type"], out["app_proto"], out["proto"] = r.Protocol.Name, r.Protocol.Name, "TCP"
 	if f.key.Proto == UDP {
 		out["proto"] = "UDP"
 	}

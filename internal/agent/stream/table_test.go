@@ -18,23 +18,24 @@ var (
 	begun  = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// kindTest holds the first bytes of a client of a kind, and a part of the record.
-type kindTest struct {
-	kind *Kind
-	says []byte
-	want string
+// protocolTest holds the first bytes of a client of a protocol, and a part of the record.
+type protocolTest struct {
+	protocol *Protocol
+	says     []byte
+	want     string
 }
 
-// reads is a table with a reader of a kind, and what it was told.
-func reads(k *Kind) (*Table, *Reader, *[]string) {
+// reads is a table with a reader of a protocol, and what it was told.
+func reads(k *Protocol) (*Table, *Reader, *[]string) {
 	lines := &[]string{}
-	r := &Reader{Kind: k, Wants: func(uint8, netip.AddrPort, netip.AddrPort) bool { return true },
-		Line: func(b []byte) { *lines = append(*lines, string(b)) }}
+	r := &Reader{Protocol: k,
+		Wants: func(uint8, netip.AddrPort, netip.AddrPort) bool { return true },
+		Line:  func(b []byte) { *lines = append(*lines, string(b)) }}
 	return &Table{Readers: []*Reader{r}}, r, lines
 }
 
 // segment is one of a flow whose first byte has a number that soon begins anew.
-func segment(k *Kind, at int, data []byte) *Segment {
+func segment(k *Protocol, at int, data []byte) *Segment {
 	const first = 0xffff_fff0
 	return &Segment{At: begun, Dev: "eth0", Src: client, Dst: server, Proto: TCP, Proven: true,
 		Data: data, First: first, Seq: uint32(first + at)}
@@ -44,10 +45,10 @@ func segment(k *Kind, at int, data []byte) *Segment {
 // twice and say other things the second time.
 func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, test := range kindTests(t) {
+	for _, test := range protocolTests(t) {
 		var whole string
 		for run := range 200 {
-			table, _, lines := reads(test.kind)
+			table, _, lines := reads(test.protocol)
 			for at := 0; at < len(test.says); {
 				n := len(test.says)
 				switch {
@@ -58,48 +59,48 @@ func TestPiecesOfAStreamGiveOneAnswer(t *testing.T) {
 					n = 1 + r.IntN(1+r.IntN(len(test.says)))
 				}
 				n = min(n, len(test.says)-at)
-				table.Segment(segment(test.kind, at, test.says[at:at+n]))
+				table.Segment(segment(test.protocol, at, test.says[at:at+n]))
 				if run > 1 && at > 0 {
 					again := []byte(strings.Repeat("x", r.IntN(at+1)))
-					table.Segment(segment(test.kind, at-len(again), again))
+					table.Segment(segment(test.protocol, at-len(again), again))
 				}
 				at += n
 			}
-			last := segment(test.kind, len(test.says), nil)
+			last := segment(test.protocol, len(test.says), nil)
 			last.Ends = true
 			table.Segment(last)
 			if len(*lines) != 1 {
-				t.Fatalf("%s, run %d: %d records", test.kind.Name, run, len(*lines))
+				t.Fatalf("%s, run %d: %d records", test.protocol.Name, run, len(*lines))
 			}
 			if whole == "" {
 				whole = (*lines)[0]
 			}
 			if (*lines)[0] != whole {
-				t.Fatalf("%s, run %d: %s\nwhole: %s", test.kind.Name, run, (*lines)[0], whole)
+				t.Fatalf("%s, run %d: %s\nwhole: %s", test.protocol.Name, run, (*lines)[0], whole)
 			}
 			if table.Expire(begun.Add(Patience)); len(table.flows) > 0 || table.held != 0 {
-				t.Fatalf("%s: %d flows and %d bytes are held", test.kind.Name, len(table.flows),
+				t.Fatalf("%s: %d flows and %d bytes are held", test.protocol.Name, len(table.flows),
 					table.held)
 			}
 		}
 		if !strings.Contains(whole, test.want) || !json.Valid([]byte(whole)) {
-			t.Errorf("%s: %s\nhas no %s", test.kind.Name, whole, test.want)
+			t.Errorf("%s: %s\nhas no %s", test.protocol.Name, whole, test.want)
 		}
 	}
 }
 
 // TestRecordsHaveTheFieldsOfTheirKind, and no others: check refuses conditions on others.
 func TestRecordsHaveTheFieldsOfTheirKind(t *testing.T) {
-	for _, test := range kindTests(t) {
-		table, _, lines := reads(test.kind)
-		table.Segment(segment(test.kind, 0, test.says))
+	for _, test := range protocolTests(t) {
+		table, _, lines := reads(test.protocol)
+		table.Segment(segment(test.protocol, 0, test.says))
 		table.Expire(begun.Add(Patience))
 		var all map[string]any
 		if len(*lines) != 1 || json.Unmarshal([]byte((*lines)[0]), &all) != nil {
-			t.Fatalf("%s: %q", test.kind.Name, *lines)
+			t.Fatalf("%s: %q", test.protocol.Name, *lines)
 		}
 		known := map[string]bool{}
-		for _, f := range test.kind.All() {
+		for _, f := range test.protocol.All() {
 			known[f] = true
 		}
 		var walk func(prefix string, m map[string]any)
@@ -108,7 +109,7 @@ func TestRecordsHaveTheFieldsOfTheirKind(t *testing.T) {
 				if below, is := v.(map[string]any); is {
 					walk(prefix+name+".", below)
 				} else if !known[prefix+name] {
-					t.Errorf("%s has %s", test.kind.Name, prefix+name)
+					t.Errorf("%s has %s", test.protocol.Name, prefix+name)
 				}
 			}
 		}
@@ -119,7 +120,7 @@ func TestRecordsHaveTheFieldsOfTheirKind(t *testing.T) {
 // TestTypesOfRecordsAreKnown: check warns of a type that nothing writes.
 func TestTypesOfRecordsAreKnown(t *testing.T) {
 	f, ok := eve.Named("event_type")
-	for _, k := range Kinds {
+	for _, k := range Protocols {
 		if !ok || !slices.Contains(f.Values, k.Name) {
 			t.Errorf("%s is no event_type", k.Name)
 		}
@@ -237,7 +238,7 @@ func (p failing) Record() map[string]any {
 func TestAFaultOfAParserEndsItsFlowAlone(t *testing.T) {
 	for _, in := range []string{"Feed", "Held", "End", "Record"} {
 		table, good, lines := reads(&ssh)
-		bad := &Reader{Kind: &Kind{Name: "bad", Protos: []uint8{TCP},
+		bad := &Reader{Protocol: &Protocol{Name: "bad", Protos: []uint8{TCP},
 			New: func(uint8) Parser { return failing{in} }},
 			Wants: good.Wants, Line: good.Line}
 		table.Readers = []*Reader{bad, good}
@@ -265,12 +266,12 @@ func FuzzTable(f *testing.F) {
 			return
 		}
 		type outcome struct{ told, unproven uint64 }
-		outcomes := make([]outcome, len(Kinds))
+		outcomes := make([]outcome, len(Protocols))
 		table := &Table{Proves: func(k *Key, _, n uint32) Proof {
 			return Proof((n + uint32(k.Src.Port())) % 3)
 		}}
-		for i, k := range Kinds {
-			table.Readers = append(table.Readers, &Reader{Kind: k,
+		for i, k := range Protocols {
+			table.Readers = append(table.Readers, &Reader{Protocol: k,
 				Wants: func(_ uint8, src, _ netip.AddrPort) bool {
 					return src.Port() != 1 || i%2 == 0
 				},
@@ -312,7 +313,7 @@ func FuzzTable(f *testing.F) {
 		for i, r := range table.Readers {
 			if o := outcomes[i]; o.told+o.unproven+r.Unknown != r.Flows || r.Failed != 0 {
 				t.Fatalf("%s: %d flows, of which %+v and %d are unknown; %d have failed",
-					r.Kind.Name, r.Flows, o, r.Unknown, r.Failed)
+					r.Protocol.Name, r.Flows, o, r.Unknown, r.Failed)
 			}
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-var tls = Kind{
+var tls = Protocol{
 	Name:   "tls",
 	What:   "the ClientHello of TLS: the name that is asked for, and how the client offers itself",
 	Protos: []uint8{TCP},
@@ -238,28 +238,28 @@ func readHello(b []byte, cookie bool) (*hello, bool) {
 	if len(c.b) == 0 {
 		return h, true
 	}
-	var said uint64 // kinds that are read, which are all below 63
+	var said uint64 // types that are read, which are all below 63
 	for all := c.within(c.two()); len(all.b) > 0; {
-		kind := uint16(all.two())
+		typ := uint16(all.two())
 		body := all.within(all.two())
 		if all.bad {
 			return nil, false
 		}
-		if greased(kind) {
+		if greased(typ) {
 			continue
 		}
-		h.extensions = append(h.extensions, kind)
-		if bit := uint64(1) << min(kind, 63); said&bit == 0 { // a second one of a kind says nothing
+		h.extensions = append(h.extensions, typ)
+		if bit := uint64(1) << min(typ, 63); said&bit == 0 { // a second one of a type says nothing
 			said |= bit
-			h.extension(kind, body)
+			h.extension(typ, body)
 		}
 	}
 	return h, !c.bad
 }
 
 // extension reads what one says. What is malformed says nothing.
-func (h *hello) extension(kind uint16, c *cutter) {
-	switch kind {
+func (h *hello) extension(typ uint16, c *cutter) {
+	switch typ {
 	case extServerName:
 		h.named = true
 		names := c.within(c.two())

@@ -32,7 +32,7 @@ func data(t *testing.T) string {
 }
 
 // capture gives all clients of a file to a table, of which each first segment begins a flow.
-func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]any) {
+func capture(t *testing.T, file string, protocols ...*Protocol) (records []map[string]any) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -44,8 +44,8 @@ func capture(t *testing.T, file string, kinds ...*Kind) (records []map[string]an
 		t.Fatal(err)
 	}
 	table := &Table{Proves: func(*Key, uint32, uint32) Proof { return Proven }}
-	for _, k := range kinds {
-		table.Readers = append(table.Readers, &Reader{Kind: k,
+	for _, k := range protocols {
+		table.Readers = append(table.Readers, &Reader{Protocol: k,
 			Wants: func(_ uint8, _, dst netip.AddrPort) bool {
 				const push = 5228 // of Google, over TLS
 				const tests = 4443
@@ -120,9 +120,9 @@ func TestPublishedFingerprints(t *testing.T) {
 		}
 		second := tls
 		second.New = func(uint8) Parser { return &again{} }
-		for name, kind := range map[string]*Kind{"JA4.1": &tls, "JA4.2": &second} {
+		for name, protocol := range map[string]*Protocol{"JA4.1": &tls, "JA4.2": &second} {
 			got := map[string]map[string]any{}
-			for _, r := range capture(t, file[:len(file)-len(".json")], kind) {
+			for _, r := range capture(t, file[:len(file)-len(".json")], protocol) {
 				got[r["src_ip"].(string)+" "+strconv.Itoa(int(r["src_port"].(float64)))] =
 					r["tls"].(map[string]any)
 			}
@@ -269,7 +269,7 @@ func TestDatagramsOfCaptures(t *testing.T) {
 		"protocols/dns_long_domainname.pcap": "gmr02c.16.0.fhkfhsdkfhsk.tunnel.example.com A ",
 	} {
 		got := ""
-		for _, r := range capture(t, filepath.Join(data(t), file), &dnsKind) {
+		for _, r := range capture(t, filepath.Join(data(t), file), &dnsRow) {
 			of := r["dns"].(map[string]any)
 			got += fmt.Sprint(of["rrname"], " ", of["rrtype"], " ")
 		}

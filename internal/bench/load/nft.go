@@ -13,7 +13,7 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// Place is where a table of nftables is.
+// Place is the family and the hook of a table of nftables.
 type Place struct {
 	family string // as the command nft names it
 	code   uint8  // as the kernel does
@@ -92,11 +92,11 @@ func nftCounter(family uint8, table, name string) (uint64, error) {
 	return 0, errors.New("ask nftables for its counter: the answer has none")
 }
 
-// attribute returns the value of the first netlink attribute of a kind, nil if there is none.
-func attribute(b []byte, kind uint16) []byte {
+// attribute returns the value of the first netlink attribute of a type, nil if there is none.
+func attribute(b []byte, typ uint16) []byte {
 	list, err := nl.ParseRouteAttr(b)
 	for _, a := range list {
-		if err == nil && a.Attr.Type&nl.NLA_TYPE_MASK == kind {
+		if err == nil && a.Attr.Type&nl.NLA_TYPE_MASK == typ {
 			return a.Value
 		}
 	}

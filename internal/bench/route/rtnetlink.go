@@ -139,9 +139,9 @@ func (r *router) message(p netip.Prefix, flags uint16) {
 }
 
 // attribute appends one whose value is a multiple of 4 bytes.
-func (r *router) attribute(kind uint16, value []byte) {
+func (r *router) attribute(typ uint16, value []byte) {
 	r.buf = binary.NativeEndian.AppendUint16(r.buf, uint16(unix.SizeofRtAttr+len(value)))
-	r.buf = binary.NativeEndian.AppendUint16(r.buf, kind)
+	r.buf = binary.NativeEndian.AppendUint16(r.buf, typ)
 	r.buf = append(r.buf, value...)
 }
 

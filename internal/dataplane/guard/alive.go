@@ -44,7 +44,7 @@ func Alive(p *policy.Policy, link packet.Link, sessions []session.Session,
 }
 
 // ordinary returns the ordinary segment among packets of a session.
-func ordinary(k kind, entries Entries) kind {
+func ordinary(k packets, entries Entries) packets {
 	k.Has = entries.has
 	k.Known[field.TCPFlags] = one(packet.ACK)
 	k.Known[field.TTL] = one(usualTTL)

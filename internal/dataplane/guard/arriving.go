@@ -14,8 +14,8 @@ import (
 	"levee/internal/packet"
 )
 
-// kind is packets that arrive of a session.
-type kind struct {
+// packets are some that arrive of a session.
+type packets struct {
 	ir.Traffic
 	needs, remedy string // as in CutError
 }
@@ -41,12 +41,12 @@ var ofConnection = func() (out []field.Range) {
 // arriving returns the kinds of packets that arrive of a session: its own, and those of the
 // neighbour that look for this machine or answer it. Of its own packets DSCP and window may be
 // anything.
-func arriving(s session.Session, link packet.Link) []kind {
+func arriving(s session.Session, link packet.Link) []packets {
 	if link == packet.L3 {
 		s.Tags, s.SrcMAC, s.DstMAC, s.Neighbour = nil, nil, nil, netip.Addr{}
 	}
 
-	own := kind{Traffic: traffic(s), remedy: remedy(s)}
+	own := packets{Traffic: traffic(s), remedy: remedy(s)}
 	own.Class = ir.Class{Family: family(s.Local.Addr()), Transport: ir.TCP}
 	own.Src, own.Dst = s.Remote.Addr(), s.Local.Addr()
 	own.Known[field.SrcPort] = one(uint64(s.Remote.Port()))
@@ -65,15 +65,15 @@ func arriving(s session.Session, link packet.Link) []kind {
 	if s.Back { // then there is a way back at all
 		own.Known[field.StrictPath], own.Known[field.LoosePath] = one(1), one(1)
 	}
-	kinds := []kind{own}
+	all := []packets{own}
 	if s.Neighbour.IsValid() {
 		if s.Neighbour.Is4() {
-			kinds = append(kinds, arp(s)...)
+			all = append(all, arp(s)...)
 		} else {
-			kinds = append(kinds, discovery(s)...)
+			all = append(all, discovery(s)...)
 		}
 	}
-	return kinds
+	return all
 }
 
 // remedy returns the rule that lets all packets of a session pass.
@@ -84,13 +84,13 @@ func remedy(s session.Session) string {
 // traffic returns what all packets of a session have in common.
 func traffic(s session.Session) ir.Traffic {
 	tags := slices.DeleteFunc(slices.Clone(s.Tags), func(id uint16) bool { return id == 0 })
-	t := kind{Traffic: ir.Traffic{Tags: tags, Known: map[field.Field][]field.Range{}}}
+	t := packets{Traffic: ir.Traffic{Tags: tags, Known: map[field.Field][]field.Range{}}}
 	t.know(field.SrcMAC, s.SrcMAC)
 	return t.Traffic
 }
 
 // know notes an Ethernet address, which is one of a single machine if it is not known.
-func (k *kind) know(f field.Field, mac net.HardwareAddr) {
+func (k *packets) know(f field.Field, mac net.HardwareAddr) {
 	k.Known[f] = single
 	if len(mac) == 6 {
 		k.Known[f] = one(number(mac))
@@ -98,7 +98,7 @@ func (k *kind) know(f field.Field, mac net.HardwareAddr) {
 }
 
 // knowSuffixes notes the lower halves of IPv6 addresses, which rules may ask for alone.
-func (k *kind) knowSuffixes() {
+func (k *packets) knowSuffixes() {
 	if k.Class.Family == ir.IPv6 {
 		src, dst := k.Src.As16(), k.Dst.As16()
 		k.Known[field.SrcSuffix] = one(binary.BigEndian.Uint64(src[8:]))
@@ -122,8 +122,8 @@ func number(mac net.HardwareAddr) (v uint64) {
 }
 
 // arp is requests and answers of the neighbour (RFC 826), with the padding of Ethernet.
-func arp(s session.Session) []kind {
-	answer := kind{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(),
+func arp(s session.Session) []packets {
+	answer := packets{Traffic: traffic(s), needs: "ARP of " + s.Neighbour.String(),
 		remedy: "protect arp"}
 	answer.Known[field.EtherType] = one(packet.EtherARP)
 	answer.Known[field.Len] = span(28, 46)
@@ -133,13 +133,13 @@ func arp(s session.Session) []kind {
 	request.Known[field.Len] = answer.Known[field.Len]
 	request.Known[field.DstMAC] = one(1<<48 - 1)
 	answer.know(field.DstMAC, s.DstMAC)
-	return []kind{answer, request}
+	return []packets{answer, request}
 }
 
 // discovery is advertisements and solicitations of the neighbour (RFC 4861 section 4).
-func discovery(s session.Session) []kind {
-	k := func(typ uint64, dst netip.Addr, mac net.HardwareAddr) kind {
-		k := kind{Traffic: traffic(s), needs: "neighbour discovery of " + s.Neighbour.String(),
+func discovery(s session.Session) []packets {
+	k := func(typ uint64, dst netip.Addr, mac net.HardwareAddr) packets {
+		k := packets{Traffic: traffic(s), needs: "neighbour discovery of " + s.Neighbour.String(),
 			remedy: "protect icmp6 type 133-137 ttl 255"}
 		k.Class = ir.Class{Family: ir.IPv6, Transport: ir.ICMP}
 		k.Src, k.Dst = s.Neighbour, dst
@@ -154,7 +154,7 @@ func discovery(s session.Session) []kind {
 	last := s.Local.Addr().As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], last[13:])
-	return []kind{
+	return []packets{
 		k(advertisement, s.Local.Addr(), s.DstMAC),
 		k(solicitation, s.Local.Addr(), s.DstMAC),
 		k(solicitation, netip.AddrFrom16(group),
@@ -210,8 +210,8 @@ var told = func() (all []*field.Phrase) {
 	return all
 }()
 
-// usually returns what packets of the kind mostly have in a field.
-func (k *kind) usually(f field.Field) uint64 {
+// usually returns what the packets mostly have in a field.
+func (k *packets) usually(f field.Field) uint64 {
 	values := k.Known[f]
 	for _, u := range usual {
 		has := func(r field.Range) bool { return r.Lo <= u.value && u.value <= r.Hi }
@@ -229,7 +229,7 @@ func (k *kind) usually(f field.Field) uint64 {
 }
 
 // words tells what is unusual about packets that would be dropped, as a rule would ask for it.
-func (k *kind) words(d *ir.Dropped) string {
+func (k *packets) words(d *ir.Dropped) string {
 	if k.needs != "" {
 		return ""
 	}

@@ -98,8 +98,8 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 			}
 			continue
 		}
-		kinds := arriving(s, link)
-		for _, k := range kinds {
+		all := arriving(s, link)
+		for _, k := range all {
 			k.Has = entries.has
 			if d := prog.FirstDropped(&k.Traffic); d != nil {
 				return &CutError{Session: s, Needs: k.needs,
@@ -107,7 +107,7 @@ func Check(p *policy.Policy, link packet.Link, sessions []session.Session, entri
 					Remedy: k.remedy}
 			}
 		}
-		if err := starved(p, prog, s, &kinds[0], entries); err != nil {
+		if err := starved(p, prog, s, &all[0], entries); err != nil {
 			return err
 		}
 		if err := checkAnswers(p, prog, s, link, entries); err != nil {
@@ -133,7 +133,7 @@ const (
 
 // starved is a *CutError if a limit would leave a session, of which own is the packets of one
 // direction, less than somebody at its other end needs to type.
-func starved(p *policy.Policy, prog *ir.Program, s session.Session, own *kind,
+func starved(p *policy.Policy, prog *ir.Program, s session.Session, own *packets,
 	entries Entries) error {
 	own.Has = entries.has
 	d := prog.FirstLimited(&own.Traffic, func(l *policy.Limit) bool {
@@ -156,7 +156,7 @@ func starved(p *policy.Policy, prog *ir.Program, s session.Session, own *kind,
 
 // ofSession returns what a limit lets through of packets of a session, nil if it does not limit
 // them.
-func ofSession(l *policy.Limit, k *kind) *policy.Limit {
+func ofSession(l *policy.Limit, k *packets) *policy.Limit {
 	if l.Rates == nil {
 		return l
 	}

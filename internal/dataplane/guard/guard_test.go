@@ -422,7 +422,7 @@ func varying(of ir.Family) (all []field.Field) {
 }
 
 // build makes a packet of a session.
-func build(t *testing.T, k *kind, s session.Session,
+func build(t *testing.T, k *packets, s session.Session,
 	value func(field.Field, uint64) uint64) []byte {
 	t.Helper()
 	spec := packet.Spec{

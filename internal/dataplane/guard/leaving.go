@@ -15,7 +15,7 @@ import (
 
 // answers returns the kinds of packets of a session that leave: its own, and those by which this
 // machine looks for the neighbour or answers it.
-func answers(p *policy.Policy, s session.Session, link packet.Link) []kind {
+func answers(p *policy.Policy, s session.Session, link packet.Link) []packets {
 	back := s
 	back.Local, back.Remote = s.Remote, s.Local
 	back.SrcMAC, back.DstMAC, back.Neighbour = s.DstMAC, s.SrcMAC, netip.Addr{}
@@ -27,7 +27,7 @@ func answers(p *policy.Policy, s session.Session, link packet.Link) []kind {
 		own.Known[field.UID] = one(uint64(s.UID))
 		own.Known[field.User] = usersOf(&p.Senders, s.Users)
 	}
-	all := []kind{own}
+	all := []packets{own}
 	if !s.Neighbour.IsValid() || link == packet.L3 {
 		return all
 	}

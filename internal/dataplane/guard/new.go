@@ -21,7 +21,7 @@ const (
 
 // beginning returns the first packet of a connection like a session, from any port that a system
 // takes by itself.
-func beginning(s session.Session, link packet.Link) kind {
+func beginning(s session.Session, link packet.Link) packets {
 	k := arriving(s, link)[0]
 	headers := k.Known[field.Len][0].Lo // a packet of nothing else
 	k.Known[field.SrcPort] = span(firstPort, 1<<16-1)

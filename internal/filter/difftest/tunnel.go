@@ -34,23 +34,23 @@ func (s *shape) tunnel(r *rand.Rand) []byte {
 	if r.IntN(6) == 0 {
 		l.mutate(r)
 	}
-	whole, bare, kind := l.b, l.b, uint16(0)
+	whole, bare, etherType := l.b, l.b, uint16(0)
 	if len(whole) >= max(l.ip, 14) {
 		at := max(l.ip, 14)
-		bare, kind = whole[at:], binary.BigEndian.Uint16(whole[at-2:])
+		bare, etherType = whole[at:], binary.BigEndian.Uint16(whole[at-2:])
 	}
 	if r.IntN(3) == 0 { // Ethernet, where that may be
-		bare, kind = whole, 0x6558
+		bare, etherType = whole, 0x6558
 	}
 	var out []byte
 	switch {
 	case *s.Proto == packet.ProtoGRE:
-		out = greHeader(r, kind)
+		out = greHeader(r, etherType)
 	case *s.Proto != packet.ProtoUDP:
 	case *s.ToPort == packet.PortGeneve:
 		options := []int{0, 0, 1, 5, 63}[r.IntN(5)]
-		out = append([]byte{byte(options), byte(r.Uint32()) & 0xc0, byte(kind >> 8), byte(kind)},
-			random(r, 4+4*options)...)
+		out = append([]byte{byte(options), byte(r.Uint32()) & 0xc0, byte(etherType >> 8),
+			byte(etherType)}, random(r, 4+4*options)...)
 		if r.IntN(20) == 0 {
 			out[0] |= 0x40
 		}
@@ -73,7 +73,7 @@ func (s *shape) tunnel(r *rand.Rand) []byte {
 }
 
 // greHeader has any of the three fields that may be there, and seldom what nobody unpacks.
-func greHeader(r *rand.Rand, kind uint16) []byte {
+func greHeader(r *rand.Rand, etherType uint16) []byte {
 	flags := []uint16{0, 0x8000, 0x2000, 0x1000, 0xb000, 0x4000, 1}[r.IntN(7)]
 	n := 0
 	for _, bit := range []uint16{0x8000, 0x2000, 0x1000} {
@@ -83,15 +83,15 @@ func greHeader(r *rand.Rand, kind uint16) []byte {
 	}
 	switch r.IntN(16) {
 	case 0:
-		kind = 0x883e
+		etherType = 0x883e
 		n += 4 * r.IntN(2)
 	case 1:
-		kind = uint16(r.Uint32())
+		etherType = uint16(r.Uint32())
 	case 2:
-		kind = 0x8847
+		etherType = 0x8847
 	}
 	h := binary.BigEndian.AppendUint16(nil, flags)
-	return append(binary.BigEndian.AppendUint16(h, kind), random(r, n)...)
+	return append(binary.BigEndian.AppendUint16(h, etherType), random(r, n)...)
 }
 
 // gtpuHeader has any of the fields that may be there, and up to ten extension headers.

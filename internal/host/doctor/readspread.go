@@ -81,11 +81,11 @@ func keyKind(function, transform uint8, key []byte) KeyKind {
 	return Symmetric
 }
 
-// flowHash returns what of a kind of packets is hashed, "" where the driver does not say.
-func flowHash(dev string, kind uint32) string {
+// flowHash returns what of a type of flow is hashed, "" where the driver does not say.
+func flowHash(dev string, flowType uint32) string {
 	var arg [rxnfcBytes]byte
 	binary.NativeEndian.PutUint32(arg[0:], cmdRxFlowHash)
-	binary.NativeEndian.PutUint32(arg[4:], kind)
+	binary.NativeEndian.PutUint32(arg[4:], flowType)
 	if !ethtoolCall(dev, arg[:]) {
 		return ""
 	}

@@ -181,15 +181,15 @@ func routes(out []netip.Prefix, family int, reached tables, types ...uint8) ([]n
 	}
 	before := len(out)
 	handle := &nl.SocketHandle{Socket: sock}
-	for _, kind := range types {
+	for _, typ := range types {
 		at := len(out)
 		err := consistent(func() error {
 			out = out[:at]
 			req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 			req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: handle}
-			req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family), Type: kind}})
+			req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(family), Type: typ}})
 			return req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(m []byte) bool {
-				out = append(out, delivered(m, kind, reached)...)
+				out = append(out, delivered(m, typ, reached)...)
 				return len(out)-before <= most
 			})
 		})
@@ -200,11 +200,11 @@ func routes(out []netip.Prefix, family int, reached tables, types ...uint8) ([]n
 	return out, nil
 }
 
-// delivered returns what a route of a kind delivers, as far as rules reach its table.
-func delivered(m []byte, kind uint8, reached tables) (out []netip.Prefix) {
+// delivered returns what a route of a type delivers, as far as rules reach its table.
+func delivered(m []byte, typ uint8, reached tables) (out []netip.Prefix) {
 	msg := nl.DeserializeRtMsg(m)
 	attrs, err := nl.ParseRouteAttr(m[msg.Len():])
-	if err != nil || msg.Type != kind {
+	if err != nil || msg.Type != typ {
 		return nil
 	}
 	to, table := make([]byte, 4), int(msg.Table)

@@ -7,9 +7,9 @@ import (
 )
 
 // rtp puts a header of RTP before a payload (RFC 3550 5.1).
-func (st *stream) rtp(payload []byte, kind byte, seq uint16, at time.Duration) []byte {
+func (st *stream) rtp(payload []byte, payloadType byte, seq uint16, at time.Duration) []byte {
 	b := make([]byte, 12, 12+len(payload))
-	b[0], b[1] = 2<<6, kind
+	b[0], b[1] = 2<<6, payloadType
 	binary.BigEndian.PutUint16(b[2:], seq)
 	binary.BigEndian.PutUint32(b[4:], uint32(at*90/time.Millisecond))
 	binary.BigEndian.PutUint32(b[8:], st.ssrc)

@@ -54,8 +54,8 @@ func (w *written) with(s slot, chosen string) string {
 	return w.text[:s.at] + chosen + w.text[s.at:]
 }
 
-// header returns the text that stands before a message of a kind.
-func header(k Kind) string {
+// header returns the text that stands before a message of a format.
+func header(k Format) string {
 	switch {
 	case len(k.Programs) == 0:
 		return ""
@@ -112,7 +112,7 @@ func TestNoPatternBelievesWhatClientsWrite(t *testing.T) {
 }
 
 // notVictim judges a line by all rows that a source may have beside the one that it is of.
-func notVictim(t *testing.T, of Kind, line, victim string) {
+func notVictim(t *testing.T, of Format, line, victim string) {
 	h, message := Split([]byte(line), now)
 	for _, k := range Library() {
 		if len(k.Programs) > 0 && (!slices.Equal(k.Programs, of.Programs) ||

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Kind is a row of the library: the messages by which a program tells of one kind of attempt.
-type Kind struct {
+// Format is a row of the library: the messages by which a program tells of one kind of attempt.
+type Format struct {
 	Name string
 	// Programs write them to syslog; "NAME/" and "NAME-" are all that begin so; none: any line.
 	Programs []string
@@ -18,16 +18,16 @@ type Kind struct {
 }
 
 // Library is all rows, in the order of the documentation.
-func Library() []Kind { return library }
+func Library() []Format { return library }
 
 // Named is the row of a name.
-func Named(name string) (Kind, bool) {
+func Named(name string) (Format, bool) {
 	for _, k := range library {
 		if k.Name == name {
 			return k, true
 		}
 	}
-	return Kind{}, false
+	return Format{}, false
 }
 
 // OneOf tells whether a program is one of a list; "postfix/" and "postfix-" are each that begins
@@ -57,7 +57,7 @@ const (
 // The messages are those of the sources of each program, and of runs of it. What a client chooses
 // is <text>, or <quoted> where the server writes quotes in it otherwise. No second <text> stands
 // where a client could hide by writing an address.
-var library = slices.Concat([]Kind{
+var library = slices.Concat([]Format{
 	{Name: "sshd-failed", Programs: sshd,
 		What: "a password was wrong (OpenSSH); where PAM asks, one may count twice",
 		Patterns: []string{
@@ -274,7 +274,7 @@ var library = slices.Concat([]Kind{
 			ofLogin("<no auth attempts|disconnected before auth was ready|client didn't finish " +
 				"SASL auth|auth aborted by client|disconnected during TLS handshake>"),
 		}},
-}, mailKinds, fileKinds, webKinds)
+}, mailFormats, fileFormats, webFormats)
 
 // ofDropbear is a message of Dropbear, which writes its number and the time itself with -E, as
 // where the journal reads it.

@@ -14,7 +14,7 @@ const (
 // Of Exim: a client, the name in front that its address has, and the name that it has said.
 const eximClient = "<|<word> ><|(<word>) >[<addr>]<|:<number>>"
 
-var mailKinds = []Kind{
+var mailFormats = []Format{
 	{Name: "exim-auth",
 		What: "a password was wrong, or asked for where none is taken (Exim)",
 		Patterns: []string{
@@ -124,7 +124,7 @@ func ofRoundcube(message string) string {
 	return "<|[<word> " + clock + "<| <word>>]: ><|<<<word> >" + message
 }
 
-var fileKinds = []Kind{
+var fileFormats = []Format{
 	{Name: "proftpd-auth", Programs: []string{"proftpd"},
 		What: "a password was wrong, a user unknown or refused (ProFTPD)",
 		Patterns: []string{
@@ -231,7 +231,7 @@ func asteriskEvent(events string) string {
 		"IPV<4|6>/<UDP|TCP|TLS|WS|WSS>/<addr>/<number><quote><|,<text>>")
 }
 
-var webKinds = []Kind{
+var webFormats = []Format{
 	{Name: "haproxy-401",
 		What:     "a password was missing or wrong, in the log of requests (HAProxy)",
 		Patterns: []string{ofHAProxy("401 ")}},

@@ -130,7 +130,7 @@ const (
 	Matched
 )
 
-// MaxMessage is how long a message may be, in bytes, to be matched.
+// MaxMessage limits the bytes of a message that is matched.
 const MaxMessage = 32 << 10
 
 // maxWork is how many bytes of a message are read in all, again for each address.

@@ -57,7 +57,7 @@ func TestTheLibraryReadsRealLines(t *testing.T) {
 		ps  = "Nov  5 01:31:58 mail postfix/postscreen[811]: "
 		ng  = "2026/11/25 01:31:58 [error] 12#12: *345 "
 	)
-	for _, c := range []struct{ kind, line string }{
+	for _, c := range []struct{ format, line string }{
 		{"sshd-failed", old + "Failed password for root from 203.0.113.9 port 4711 ssh2"},
 		{"sshd-failed", iso + "Failed password for invalid user admin from 2001:db8::9 port 1 " +
 			"ssh2"},
@@ -235,9 +235,9 @@ func TestTheLibraryReadsRealLines(t *testing.T) {
 			"closed (no auth attempts in 0 secs) (no_auth_attempts): user=<>, rip=203.0.113.9, " +
 			"lip=127.0.0.1"},
 	} {
-		a, r := find(t, c.kind, c.line)
+		a, r := find(t, c.format, c.line)
 		if s := a.String(); r != Matched || s != "203.0.113.9" && s != "2001:db8::9" {
-			t.Errorf("%s: %d %s of %q", c.kind, r, a, c.line)
+			t.Errorf("%s: %d %s of %q", c.format, r, a, c.line)
 		}
 	}
 }
@@ -347,16 +347,16 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 		}
 	}
 	// what an attacker can write must not hide him where only he could have written it
-	for i, kind := range []string{0: "sshd-failed", 1: "sshd-invalid", 3: "sshd-closed",
+	for i, format := range []string{0: "sshd-failed", 1: "sshd-invalid", 3: "sshd-closed",
 		7: "nginx-404", 12: "postfix-sasl", 13: "postfix-reject", 14: "dovecot-auth",
 		24: "sshd-closed", 25: "sshd-closed", 26: "sshd-closed"} {
-		if kind == "" {
+		if format == "" {
 			continue
 		}
 		for _, name := range names {
 			line := with(frames[i], name)
-			if a, r := find(t, kind, line); r != Matched || a.String() != "203.0.113.9" {
-				t.Errorf("%s: %d %s of %q", kind, r, a, line)
+			if a, r := find(t, format, line); r != Matched || a.String() != "203.0.113.9" {
+				t.Errorf("%s: %d %s of %q", format, r, a, line)
 			}
 		}
 	}

@@ -13,7 +13,7 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		log = "Nov 25 01:31:58 mail "
 		ast = "[2026-11-25 01:31:58] "
 	)
-	for kind, lines := range map[string][]string{
+	for format, lines := range map[string][]string{
 		"exim-auth": {
 			day + "login authenticator failed for (ylmf-pc) [203.0.113.9]: 535 Incorrect " +
 				"authentication data (set_id=bob)",
@@ -272,20 +272,20 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		},
 	} {
 		for _, line := range lines {
-			a, r := find(t, kind, line)
+			a, r := find(t, format, line)
 			if s := a.String(); r != Matched || s != "203.0.113.9" && s != "2001:db8::9" {
-				t.Errorf("%s: %d %s of %q", kind, r, a, line)
+				t.Errorf("%s: %d %s of %q", format, r, a, line)
 			}
-			if h, _ := Split([]byte(line), now); h.Time.IsZero() && kind != "mysql-auth" &&
-				kind != "gitlab-auth" && kind != "guacamole-auth" && kind != "immich-auth" {
-				t.Errorf("%s: no time of %q", kind, line)
+			if h, _ := Split([]byte(line), now); h.Time.IsZero() && format != "mysql-auth" &&
+				format != "gitlab-auth" && format != "guacamole-auth" && format != "immich-auth" {
+				t.Errorf("%s: no time of %q", format, line)
 			}
 		}
 	}
 }
 
-// isOfNoKind tells of each pattern of the library that reads the line.
-func isOfNoKind(t *testing.T, line string) {
+// isOfNoFormat tells of each pattern of the library that reads the line.
+func isOfNoFormat(t *testing.T, line string) {
 	t.Helper()
 	for _, k := range Library() {
 		if a, r := find(t, k.Name, line); r != Other {
@@ -306,7 +306,7 @@ func TestWhatIsRefusedForATimeIsNoRefusal(t *testing.T) {
 		"2026-11-25 01:31:58 login authenticator failed for (x) [203.0.113.9]: 435 Unable to " +
 			"authenticate at present",
 	} {
-		isOfNoKind(t, line)
+		isOfNoFormat(t, line)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestWhatCouldNotBeAskedIsNoFailure(t *testing.T) {
 		"[2026-11-25 01:31:58] NOTICE[7] res_pjsip/pjsip_distributor.c: Request 'REGISTER' from " +
 			"'<sip:1@192.0.2.5>' failed for '203.0.113.9:5089' (callid: x) - Error to authenticate",
 	} {
-		isOfNoKind(t, line)
+		isOfNoFormat(t, line)
 	}
 }
 

@@ -131,7 +131,7 @@ func rank(role string) int {
 // one sends one request as a role, and compares the answer with the document.
 func (f *fuzzer) one(op *operation, role string, wrong bool) error {
 	target := f.gen.target(op, wrong)
-	body, kind := f.gen.body(op.body, wrong)
+	body, media := f.gen.body(op.body, wrong)
 	mayChange := rank(role) > rank("viewer")
 	var before string
 	var err error
@@ -140,7 +140,7 @@ func (f *fuzzer) one(op *operation, role string, wrong bool) error {
 			return err
 		}
 	}
-	status, contentType, answer, err := f.send(op, role, target, body, kind)
+	status, contentType, answer, err := f.send(op, role, target, body, media)
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (f *fuzzer) call(ops []operation, c *Call) error {
 	if at < 0 {
 		return fmt.Errorf("the document has no %s %s", c.Method, c.Path)
 	}
-	kind := ""
+	media := ""
 	if c.Body != "" {
-		kind = "application/json"
+		media = "application/json"
 	}
 	if c.Session {
 		res, err := f.client.Post(f.URL+"/api/v1/login", "application/json",
@@ -200,7 +200,7 @@ func (f *fuzzer) call(ops []operation, c *Call) error {
 		f.cookies = res.Cookies()
 		defer func() { f.cookies = nil }()
 	}
-	status, contentType, answer, err := f.send(&ops[at], c.Role, c.Target, []byte(c.Body), kind)
+	status, contentType, answer, err := f.send(&ops[at], c.Role, c.Target, []byte(c.Body), media)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (f *fuzzer) call(ops []operation, c *Call) error {
 }
 
 // send sends a request. Of a stream it reads the beginning.
-func (f *fuzzer) send(op *operation, role, target string, body []byte, kind string) (status int,
+func (f *fuzzer) send(op *operation, role, target string, body []byte, media string) (status int,
 	contentType string, answer []byte, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -222,8 +222,8 @@ func (f *fuzzer) send(op *operation, role, target string, body []byte, kind stri
 	if err != nil {
 		return 0, "", nil, err
 	}
-	if kind != "" {
-		req.Header.Set("Content-Type", kind)
+	if media != "" {
+		req.Header.Set("Content-Type", media)
 	}
 	for _, c := range f.cookies {
 		req.AddCookie(c)

@@ -17,12 +17,12 @@ var Row = inlet.Row{
 	At: inlet.Value{What: "the kind of stream", Form: "stream tls",
 		Words: stream.Names()},
 	Format: inlet.EVE,
-	Flows: func(kind string) (protos []uint8, ports []uint16) {
-		k := stream.Named(kind)
+	Flows: func(protocol string) (protos []uint8, ports []uint16) {
+		k := stream.Named(protocol)
 		return k.Protos, k.Ports
 	},
-	Proof:  func(kind string) string { return stream.Named(kind).Proof },
-	Fields: func(kind string) []string { return stream.Named(kind).All() },
+	Proof:  func(protocol string) string { return stream.Named(protocol).Proof },
+	Fields: func(protocol string) []string { return stream.Named(protocol).All() },
 	Advise: func(*inlet.Place, error) string {
 		return "look at `levee status`: the program that hands on flows stands behind that of a " +
 			"policy, and one agent at a time has it"

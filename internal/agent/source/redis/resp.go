@@ -32,11 +32,11 @@ func (c *respConn) do(args ...string) (any, error) {
 	if err := c.send(args); err != nil {
 		return nil, err
 	}
-	kind, text, err := c.head()
+	typ, text, err := c.head()
 	if err != nil {
 		return nil, err
 	}
-	switch kind {
+	switch typ {
 	case '+':
 		return text, nil
 	case ':':
@@ -52,24 +52,24 @@ func (c *respConn) elements(most int, element func([]byte) bool, args ...string)
 	if err := c.send(args); err != nil {
 		return 0, err
 	}
-	kind, text, err := c.head()
+	typ, text, err := c.head()
 	if err != nil {
 		return 0, err
 	}
 	all, err := strconv.Atoi(text)
-	if kind != '*' || err != nil {
+	if typ != '*' || err != nil {
 		return 0, errNoAnswer
 	}
 	for ; n < all; n++ {
 		if err := c.c.SetDeadline(time.Now().Add(c.wait)); err != nil {
 			return n, err
 		}
-		kind, text, err := c.head()
+		typ, text, err := c.head()
 		if err != nil {
 			return n, err
 		}
 		size, err := strconv.Atoi(text)
-		if kind != '$' || err != nil || size < 0 || size > maxElement {
+		if typ != '$' || err != nil || size < 0 || size > maxElement {
 			return n, errNoAnswer
 		}
 		var line []byte
@@ -110,7 +110,7 @@ func (c *respConn) send(args []string) error {
 }
 
 // head reads the first line of a value. An error that the server has answered is a redisError.
-func (c *respConn) head() (kind byte, text string, err error) {
+func (c *respConn) head() (typ byte, text string, err error) {
 	line, err := c.r.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull), err == nil && (len(line) < 3 ||
@@ -119,9 +119,9 @@ func (c *respConn) head() (kind byte, text string, err error) {
 	case err != nil:
 		return 0, "", err
 	}
-	kind, text = line[0], string(line[1:len(line)-2])
-	if kind == '-' {
+	typ, text = line[0], string(line[1:len(line)-2])
+	if typ == '-' {
 		return 0, "", redisError(text)
 	}
-	return kind, text, nil
+	return typ, text, nil
 }

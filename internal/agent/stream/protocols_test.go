@@ -10,10 +10,10 @@ import (
 	"levee/internal/packet/dns"
 )
 
-// kindTests has at least one test of each kind.
-func kindTests(t testing.TB) []kindTest {
+// protocolTests has at least one test of each protocol.
+func protocolTests(t testing.TB) []protocolTest {
 	t.Helper()
-	all := []kindTest{
+	all := []protocolTest{
 		{&ssh, sshHello("SSH-2.0-OpenSSH_9.2p1 Debian-2", "curve25519-sha256", "ssh-ed25519",
 			"aes128-ctr", "aes256-ctr", "hmac-sha2-256", "hmac-sha1", "none", "zlib", "", ""),
 			`"software_version":"OpenSSH_9.2p1"`},
@@ -27,15 +27,15 @@ func kindTests(t testing.TB) []kindTest {
 			`{"helo":"ylmf-pc","mail_from":"\u003ca@b.example\u003e","rcpt_to":"\u003cc@d.example\u003e"}`},
 		{&smtp, []byte("EHLO x\r\nSTARTTLS\r\n\x16\x03\x01"), `{"helo":"x"}`},
 		{&banner, []byte("\x03\x00mstshash=hello\r\nmore"), `"payload_printable":"..mstshash=hello."`},
-		{&dnsKind, testQuery(2), `"dns":{"rrname":"www.shop.example","rrtype":"HTTPS","type":"query"}`},
+		{&dnsRow, testQuery(2), `"dns":{"rrname":"www.shop.example","rrtype":"HTTPS","type":"query"}`},
 		{&tls, testHello(1), `"sni":"shop.example"`},
 		{&tls, testHello(700), `"ja4":"t13d0105h2_`},
 	}
-	seen := map[*Kind]bool{}
+	seen := map[*Protocol]bool{}
 	for _, test := range all {
-		seen[test.kind] = true
+		seen[test.protocol] = true
 	}
-	for _, k := range Kinds {
+	for _, k := range Protocols {
 		if !seen[k] && slices.Contains(k.Protos, TCP) {
 			t.Errorf("%s has no test", k.Name)
 		}
@@ -45,7 +45,7 @@ func kindTests(t testing.TB) []kindTest {
 
 // What is read of datagrams counts by a `prove`: a warning says where one is written down.
 func TestKindsOfDatagramsSayWhereAProofIs(t *testing.T) {
-	for _, k := range Kinds {
+	for _, k := range Protocols {
 		if of := slices.Contains(k.Protos, UDP); of != (k.Proof != "") {
 			t.Errorf("%s is read of datagrams: %t, and its proof is %q", k.Name, of, k.Proof)
 		}
@@ -67,8 +67,8 @@ func testHello(each int) []byte {
 		out := binary.BigEndian.AppendUint32(nil, uint32(len(b)))[4-bytes:]
 		return append(out, b...)
 	}
-	extension := func(kind uint16, body []byte) []byte {
-		return append(binary.BigEndian.AppendUint16(nil, kind), within(body, 2)...)
+	extension := func(typ uint16, body []byte) []byte {
+		return append(binary.BigEndian.AppendUint16(nil, typ), within(body, 2)...)
 	}
 	var extensions []byte
 	for _, e := range [][]byte{extension(0x1a1a, nil),
@@ -109,14 +109,14 @@ func sshHello(version string, lists ...string) []byte {
 // FuzzStreams: a parser says the same of whole streams and of bytes, keeps no more than it is
 // given, and never fails.
 func FuzzStreams(f *testing.F) {
-	for _, test := range kindTests(f) {
+	for _, test := range protocolTests(f) {
 		f.Add(test.says)
 	}
 	f.Add([]byte(" "))
 	f.Add([]byte("\x16\x03\x01\x00\x00\x80"))
 	f.Fuzz(func(t *testing.T, says []byte) {
 		says = says[:min(len(says), Limit)]
-		for _, k := range Kinds {
+		for _, k := range Protocols {
 			if !slices.Contains(k.Protos, TCP) {
 				continue
 			}
@@ -147,7 +147,7 @@ func TestWhatServersTakeIsRead(t *testing.T) {
 	hello := testHello(700)
 	empty := []byte{recordHandshake, 3, 1, 0, 0}
 	for _, test := range []struct {
-		kind       *Kind
+		protocol   *Protocol
 		says, want string
 	}{
 		{&http, "GET  /x   HTTP/1.1 \r\n\r\n",
@@ -173,17 +173,17 @@ func TestWhatServersTakeIsRead(t *testing.T) {
 		{&tls, string(hello[:705]) + string(empty) + string(empty) + string(hello[705:]),
 			`"sni":"shop.example"`},
 	} {
-		table, _, lines := reads(test.kind)
-		s := segment(test.kind, 0, []byte(test.says))
+		table, _, lines := reads(test.protocol)
+		s := segment(test.protocol, 0, []byte(test.says))
 		s.Ends = true
 		if table.Segment(s); len(*lines) != 1 || !strings.Contains((*lines)[0], test.want) {
 			t.Errorf("%q: %q\nhas no %s", test.says, *lines, test.want)
 		}
 	}
-	for kind, says := range map[*Kind]string{
+	for protocol, says := range map[*Protocol]string{
 		&http: "GET / \r\n\r\n", &smtp: "NOOP\r\nGET / HTTP/1.1\r\n", &tls: "\x16\x03\x01\xff\xff",
 	} {
-		if a := kind.New(TCP).Feed([]byte(says)); a != Unknown {
+		if a := protocol.New(TCP).Feed([]byte(says)); a != Unknown {
 			t.Errorf("%q: answer %d", says, a)
 		}
 	}
