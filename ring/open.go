@@ -12,7 +12,7 @@ import (
 
 // Options say how a queue is opened.
 type Options struct {
-	// Frames is how many packets may wait for the reader, a power of two; 0 is 8192. More carry it
+	// Frames limits the packets that wait for the reader, a power of two; 0 is 8192. More carry it
 	// over a longer pause.
 	Frames int
 	// Copy has the kernel copy packets also where the driver could write them into the memory of
@@ -20,7 +20,7 @@ type Options struct {
 	Copy bool
 }
 
-// MaxFrames is how many frames a queue may have.
+// MaxFrames limits the frames of a queue.
 const MaxFrames = 1 << 20
 
 // A frame of copied packets has 256 bytes in front (XDP_PACKET_HEADROOM of

@@ -23,7 +23,7 @@ type held struct {
 	why            string // it waits; "" if it does not
 }
 
-// HeldSize is how large a change is that waits.
+// HeldSize is the size of a change that waits.
 type HeldSize struct {
 	Since   time.Time `json:"since"`
 	Added   int       `json:"added"`

@@ -71,7 +71,7 @@ type WithdrawInput struct {
 	}
 }
 
-// Withdrawn is how many leases were withdrawn.
+// Withdrawn counts the leases that were withdrawn.
 type Withdrawn struct {
 	Withdrawn int      `json:"withdrawn"`
 	Wider     []string `json:"wider,omitempty" doc:"Leased prefixes that stay and hold an entry that was named; at most 8."`

@@ -12,7 +12,7 @@ import (
 	"levee/internal/report"
 )
 
-// Conditions are how fast the machine was while something was measured: a figure taken while
+// Conditions hold the speed of the machine while something was measured: a figure taken while
 // neighbours had the cache is of another machine.
 type Conditions struct {
 	// Load is the ns of a load over a chain of 6 MB that was just visited, Step that of an

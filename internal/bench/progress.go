@@ -2,7 +2,7 @@ package bench
 
 import "time"
 
-// Progress is how far a measurement is.
+// Progress tells how far a measurement is.
 type Progress struct {
 	Doing       string
 	Step, Steps int           // Step is what is done now, from 1

@@ -52,7 +52,7 @@ func Confirm(ctx context.Context, dev string) (notes []string, err error) {
 	})
 }
 
-// TrialEnd is how a trial ended.
+// TrialEnd is the end of a trial.
 type TrialEnd uint8
 
 const (

@@ -117,8 +117,8 @@ func (c *Clock) Now() uint64 {
 	return c.last
 }
 
-// Expiry is when a lease that begins now ends: at least d from now, never 0, which means that a
-// lease does not end.
+// Expiry returns the end of a lease that begins now: at least d from now, never 0, which means that
+// a lease does not end.
 func (c *Clock) Expiry(d time.Duration) uint64 { return c.Now() + c.Ticks(d) }
 
 // Ticks returns how many jiffies after now, whatever part of the present one has passed, d has

@@ -33,7 +33,7 @@ func Monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// ProcessorTime is how long the threads of this process have run, on all cores.
+// ProcessorTime returns the time that the threads of this process have run, on all cores.
 func ProcessorTime() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail either

@@ -34,7 +34,7 @@ const (
 	Bytes = atMAC + sha256.Size
 	// KeyBytes of a key: what HMAC-SHA256 makes full use of.
 	KeyBytes = 32
-	// Window is how far the clocks of the two may be apart, either way.
+	// Window limits the difference of the two clocks, either way.
 	Window = 30 * time.Second
 	// mostSeen is how many datagrams a gate remembers; only who has the key fills it.
 	mostSeen = 1 << 14

@@ -19,7 +19,7 @@ import (
 
 // Options of Compare. The zero value is what `levee bench compare` does.
 type Options struct {
-	// Least is how far a median must move to matter, as a share of the first; 0 for 0.05.
+	// Least is the least move of a median that matters, as a share of the first; 0 for 0.05.
 	Least float64
 	// Alpha is the share of false alarms to be had among the differences called real; 0 for 0.05.
 	Alpha float64
@@ -57,7 +57,7 @@ type Comparison struct {
 	Alpha    float64  `json:"alpha"`
 	Warnings []string `json:"warnings"` // what else differs than what is measured
 	Notes    []string `json:"notes"`
-	// Count is how many figures got each verdict.
+	// Count counts the figures of each verdict.
 	Count map[Verdict]int `json:"count"`
 	// of all figures that both have, real ones first
 	Differences []Difference `json:"differences"`

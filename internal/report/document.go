@@ -48,7 +48,7 @@ type Refusal struct {
 	Why  string `json:"why"`
 }
 
-// Kind is how a chart is drawn.
+// Kind is the form of a chart.
 type Kind string
 
 const (

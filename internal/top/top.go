@@ -54,7 +54,7 @@ type Source func() (Snapshot, error)
 // past is how many readings a sparkline shows.
 const past = 30
 
-// Order is how the rows are sorted.
+// Order sorts the rows.
 type order int
 
 const (

@@ -223,7 +223,7 @@ type MPEGTSReport struct {
 	Faults   []MadeFaults   `json:"faults"`
 }
 
-// MadeFaults is how often something went wrong.
+// MadeFaults counts how often something went wrong.
 type MadeFaults struct {
 	Fault broadcast.Fault `json:"fault"`
 	Made  uint64          `json:"made"`

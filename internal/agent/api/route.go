@@ -56,7 +56,7 @@ type Route struct {
 	// Quiet routes change nothing that counts although they are no GET, and their bodies are no
 	// matter of the audit log: log in, log out, the check of a text.
 	Quiet bool
-	// MaxBody is how many bytes a request may have, 0 for 1 MiB.
+	// MaxBody limits the bytes of a request, 0 for 1 MiB.
 	MaxBody int64
 
 	typed func(huma.API, *huma.Operation) // of a route with types

@@ -218,7 +218,7 @@ func (s *Server) own() []Route {
 			})}
 }
 
-// Caller is who asks.
+// Caller is the sender of a request.
 type Caller struct {
 	Name string `json:"name" doc:"Of the token; root over the unix socket."`
 	Role Role   `json:"role" enum:"anybody,viewer,operator,admin" doc:"What the caller may do."`

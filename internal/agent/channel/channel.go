@@ -54,10 +54,10 @@ func Parse(words []string) (all []Config, err error) {
 	return all, nil
 }
 
-// MostGroups is how many groups of an interface have a part.
+// MostGroups limits the groups of an interface that have a part.
 const MostGroups = 256
 
-// MostStreams is how many streams of an interface are followed.
+// MostStreams limits the streams of an interface that are followed.
 const MostStreams = 1024
 
 // Times of a watch.
@@ -65,7 +65,7 @@ const (
 	every  = time.Second
 	again  = 10 * time.Second // until an interface is tried again
 	forget = 10 * time.Minute // a stream that was not asked for
-	// Silence is how long nothing comes where there is no signal.
+	// Silence is the time without packets after which there is no signal.
 	Silence = time.Second
 )
 

@@ -31,7 +31,7 @@ const (
 	maxValue = 1 << 20
 	// maxOnOne is how many decisions on one address are kept, those that last longest.
 	maxOnOne = 1000
-	// MaxDecisions is how many there may be, in an answer and in all.
+	// MaxDecisions limits the decisions of an answer, and all.
 	MaxDecisions = 2 << 20
 )
 

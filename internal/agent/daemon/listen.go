@@ -11,7 +11,7 @@ import (
 	"levee/internal/agent/part"
 )
 
-// Listen is where the agent's API is, besides its socket.
+// Listen is the address of the agent's API, besides its socket.
 type Listen struct {
 	Addresses []string // ADDRESS:PORT
 	Hosts     []string // names of this machine that browsers may use

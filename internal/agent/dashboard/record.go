@@ -18,7 +18,7 @@ type Recording struct {
 	Estimates func() []history.Amount
 	// Passed hears each second how many packets the policy on an interface has passed.
 	Passed func(dev string, packets uint64)
-	// Lost is how many packets an interface has lost before its policy since somebody looks.
+	// Lost counts the packets that an interface has lost before its policy since somebody looks.
 	Lost func(dev string) uint64
 	// Told hears each second whether it could be kept.
 	Told func(error)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Sight is how many packets the policies have passed, by their own counters. A detector that sees
-// nothing of them is blind, whatever it believes. The zero value is ready; it may be used by
+// Sight counts the packets that the policies have passed, by their own counters. A detector that
+// sees nothing of them is blind, whatever it believes. The zero value is ready; it may be used by
 // several goroutines.
 type Sight struct {
 	mu     sync.Mutex

@@ -161,7 +161,7 @@ type Strict struct {
 	Until    time.Time
 }
 
-// Drops is how many packets a second the rules of a detector drop, until a time.
+// Drops tells the packets a second that the rules of a detector drop, until a time.
 type Drops struct {
 	Detector string
 	Packets  float64
@@ -180,7 +180,7 @@ type Live struct {
 	Incident string `json:",omitempty"`
 }
 
-// WrittenLease is how long a rule of a writer stays in force without an agent.
+// WrittenLease is the time that a writer's rule stays in force without an agent.
 const WrittenLease = time.Minute
 
 func (l *Live) lease() time.Duration {

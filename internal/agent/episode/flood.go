@@ -175,7 +175,7 @@ func Label(id string, round, n int) string {
 	return fmt.Sprintf("flood-%s-%d", id, (round-1)*(EachRound+1)+n+1)
 }
 
-// EachRound is how many rules a search finds, without one that takes their place.
+// EachRound limits the rules that a search finds, without one that takes their place.
 const EachRound = 4
 
 // roundOf is the search that a label is of, 0 for none.

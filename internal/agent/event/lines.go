@@ -91,5 +91,5 @@ func (l *lines) Trouble() error {
 // Times returns how often what was matched has happened, as far as the line says so.
 func (l *lines) Times() int { return l.header.Times }
 
-// When is when the line was written, as far as it says so.
+// When returns the time of the line, as far as it says one.
 func (l *lines) When() time.Time { return l.header.Time }

@@ -129,11 +129,11 @@ func (m *objects) Trouble() error {
 	return errors.Join(errs...)
 }
 
-// Times is how often the event happened: once.
+// Times returns how often the event happened: once.
 func (m *objects) Times() int { return 1 }
 
-// When is when the record was made, as far as it says so in a way that is known: a time of RFC 3339
-// or Suricata's, or a number of seconds, milliseconds or microseconds since 1970.
+// When returns the time of the record, as far as it has one in a form that is known: a time of RFC
+// 3339 or Suricata's, or a number of seconds, milliseconds or microseconds since 1970.
 func (m *objects) When() time.Time {
 	for _, i := range m.times {
 		for _, v := range m.values[i] {

@@ -66,13 +66,13 @@ type Spread map[string]float64
 
 // Options say what is known of a flood besides its packets.
 type Options struct {
-	// Target is whom it hit; zero: the address that got most, or the /24 or /64 that did.
+	// Target is the address that it hit; zero: the one that got most, or the /24 or /64 that did.
 	Target netip.Prefix
 	// ShowTarget writes the target into the fingerprint; without it, it is "Anonymous".
 	ShowTarget bool
-	// Each is how many packets stand behind each that is given, at least 1.
+	// Each counts the packets behind each that is given, at least 1.
 	Each uint64
-	// Total is how many packets there were, where that is known; Each follows from it then.
+	// Total counts all packets, where that is known; Each follows from it then.
 	Total uint64
 	// Began and Ended are when the flood did, where samples do not say it.
 	Began, Ended time.Time

@@ -104,7 +104,7 @@ type Rule struct {
 	State  string     `json:"state"`
 	Why    string     `json:"why,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// Loosened is when it became a limit, which takes next to nothing of good packets.
+	// Loosened is the time at which it became a limit, which takes next to no good packets.
 	Loosened *time.Time `json:"loosened,omitempty"`
 	Until    *time.Time `json:"until,omitempty"` // it is live, unless an agent renews it
 	Gone     *time.Time `json:"gone,omitempty"`

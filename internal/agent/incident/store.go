@@ -18,7 +18,7 @@ const (
 	most      = 500
 	mostBytes = 16 << 20
 	mostRules = 64 // of an incident
-	// MostNotes is how many notes of an incident are kept, the last ones.
+	// MostNotes limits the notes of an incident that are kept, the last ones.
 	MostNotes = 16
 )
 

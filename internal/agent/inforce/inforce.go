@@ -16,12 +16,12 @@ import (
 // State tells one policy in force from another. Live rules make no difference.
 type State = sets.PolicyState
 
-// Recent is how old what is known may be where nobody waits for a change.
+// Recent limits the age of what is known where nobody waits for a change.
 const Recent = 2 * time.Second
 
 // Watcher knows what is in force. It may be used by several goroutines.
 type Watcher struct {
-	// Look is how it looks, and Count how it looks and counts; nil: at this network namespace.
+	// Look looks, and Count looks and counts; nil: at this network namespace.
 	Look  func(context.Context) ([]State, error)
 	Count func(context.Context) ([]inspect.Attachment, error)
 

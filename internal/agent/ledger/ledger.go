@@ -88,7 +88,7 @@ var ErrBusy = errors.New("another process has the ledger open")
 // ErrFull is wrapped where the ledger has no room for more leases.
 var ErrFull = errors.New("the ledger is full")
 
-// MaxLeases is how many leases a ledger holds, about 90 bytes each.
+// MaxLeases limits the leases of a ledger, about 90 bytes each.
 const MaxLeases = 4 << 20
 
 // ErrClosed is a ledger that is not open.
@@ -101,7 +101,7 @@ type Ledger struct {
 	path   string
 	leases int
 	clock  clock
-	// Damaged is where a damaged file was put aside when the ledger was opened, "" if none was
+	// Damaged is the path of a damaged file that Open put aside, "" if none was
 	Damaged string
 	Reason  error // what was wrong with it
 	names   [2]map[string]uint16
@@ -183,7 +183,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Wait is how long whoever opens a ledger waits for a command that has it open: those are short.
+// Wait limits the wait for a command that has the ledger open: those are short.
 const Wait = 10 * time.Second
 
 // Open opens the ledger at path, or makes it, and waits at most wait while another process has it

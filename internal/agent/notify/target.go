@@ -30,7 +30,7 @@ type Target struct {
 	Limit Limit         `json:"limit"`
 }
 
-// Limit is how many messages a target gets in a time.
+// Limit bounds the messages that a target gets in a time.
 type Limit struct {
 	Most int
 	Per  time.Duration

@@ -42,7 +42,7 @@ const (
 var Kinds = []Kind{Detector, LiveRules, Source, List, Notification, API, Policy, TransportStream,
 	Arrival, Set, Keep, File, Help}
 
-// State is how a part is.
+// State is the state of a part.
 type State string
 
 // States of a part.
@@ -54,7 +54,7 @@ const (
 
 // Times of the register.
 const (
-	// Patience is how long a part may wait without being a failure.
+	// Patience limits the wait of a part that is no failure.
 	Patience = time.Minute
 	// settled is how long a part has to work again before that is told, and a failure after it is
 	// another one: what comes and goes is one alarm.

@@ -21,7 +21,7 @@ const (
 	version   = 1
 	mostBytes = 4 << 20
 	keptMode  = 0o600
-	// MaxText is how long a rule may be.
+	// MaxText limits the bytes of a rule.
 	MaxText = 1000
 )
 

@@ -10,7 +10,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Most is how many packets a sample holds by default.
+// Most limits the packets of a sample by default.
 const Most = 100_000
 
 const (

@@ -18,7 +18,7 @@ const (
 	even = 0.15
 )
 
-// Sources is how the sources of packets are spread.
+// Sources is the distribution of the sources of packets.
 type Sources struct {
 	Packets, Different int
 	Forged             bool // they look drawn at random

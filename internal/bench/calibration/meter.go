@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Reading is how fast the machine is at the moment.
+// Reading is the speed of the machine at the moment.
 type Reading struct {
 	// Load is the ns of a load that waits for the one before, over a chain of chainBytes that has
 	// just been visited once: what the last level of cache gives, or memory behind it where

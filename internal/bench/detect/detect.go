@@ -50,7 +50,7 @@ type Options struct {
 	Rate   float64  // of the floods in packets a second, 0 for 1 million; also the ramp's line
 	Before time.Duration
 	During time.Duration // of floods that do not change
-	// Gone is how long rules may take to go, before a row gives them up
+	// Gone is the time in which rules go, before a row gives them up
 	Gone     time.Duration
 	Defender Defender // nil for the agent
 

@@ -53,7 +53,7 @@ type Figures struct {
 	// count.
 	Displaced string `json:"displaced,omitempty"`
 
-	// Placed is how many rounds had the cores as in the reference.
+	// Placed counts the rounds that had the cores as in the reference.
 	Placed int `json:"-"`
 
 	rounds map[int]mixed // that count

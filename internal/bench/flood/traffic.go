@@ -31,7 +31,7 @@ type Traffic struct {
 	Passes float64 `json:"-"`
 }
 
-// Port is where the UDP flood goes, and the application listens.
+// Port is the UDP flood's, at which the application listens.
 const Port = 4000
 
 // payload is the length of a UDP datagram's data, in bytes: with IPv4 it fills the shortest

@@ -40,7 +40,7 @@ type Window struct {
 	ThreadRunnable  float64 `json:"thread_runnable"`  // there was something to receive
 	ApplicationBusy float64 `json:"application_busy"` // it ran the application
 	Steal           float64 `json:"steal"`            // over all cores
-	// Distance is how long a cache line takes from one core to the other and back, in ns, before
+	// Distance is the time of a cache line from one core to the other and back, in ns, before
 	// and behind the run; 0 where that was not to be found out.
 	Distance [2]float64 `json:"core_distance_ns"`
 	// Work is the ns that an operation takes on these cores among many that do not wait for each

@@ -44,7 +44,7 @@ type Rate struct {
 	Low      *float64 `json:"low_pps"`
 	High     *float64 `json:"high_pps"`
 	Received *float64 `json:"received_pps"` // median
-	// ErrorPercent is how far PPS is off what was asked; null where nothing was.
+	// ErrorPercent is the distance of PPS to what was asked; null where nothing was.
 	ErrorPercent *float64 `json:"error_percent"`
 	// Gaps are percentiles of the time between arrivals at the receiver, over all windows; null
 	// where the clock was not read: as fast as it goes, reading it would be what is measured.

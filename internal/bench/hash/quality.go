@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// Quality is how well a function spreads keys of 16 bytes.
+// Quality says how well a function spreads keys of 16 bytes.
 type Quality struct {
 	// Low and High are chi-square over its degrees of freedom of 65,536 keys in 4,096 buckets, by
 	// the lowest and by the highest 12 bits of 32: one source port and address after the other, the

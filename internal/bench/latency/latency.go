@@ -31,7 +31,7 @@ type Options struct {
 	Rungs  []string  // names, empty for all
 	Loads  []float64 // of the flood in packets a second; empty for 0, 100 k, 500 k, 1 M and 2 M
 	Probes float64   // a second, 0 for 10,000
-	// Rules is how many rules each place has, of which the last one drops the flood and none before
+	// Rules counts the rules of each place, of which the last one drops the flood and none before
 	// matches flood or probes; 0 for the one that drops.
 	Rules int
 }

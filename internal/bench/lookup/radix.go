@@ -134,7 +134,7 @@ func (t *Radix) FIBDepth(a netip.Addr) int {
 	return depth
 }
 
-// Depth is how many steps a look-up takes, over the addresses of the hits.
+// Depth is the distribution of a look-up's steps, over the addresses of the hits.
 type Depth struct {
 	Mean float64 `json:"mean"`
 	Max  int     `json:"max"`

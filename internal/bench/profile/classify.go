@@ -25,7 +25,7 @@ const (
 // Classes lists all of them.
 var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Others, Unknown}
 
-// Rules are how a sample is classed, in the order of asking; the table of the documentation.
+// Rules class a sample, in the order of asking; the table of the documentation.
 //
 //  1. The task is neither the thread that receives nor levee itself (the application of some
 //     rungs), nor the

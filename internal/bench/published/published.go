@@ -69,7 +69,7 @@ type Comparison struct {
 const ofLeast = "The measured ratios are of the mean time a packet in the third of each place's " +
 	"rounds in which it was least, and least was disturbed."
 
-// Ratio is how many times as fast the first of two things is, twice.
+// Ratio is the speed of the first of two things by that of the second, twice.
 type Ratio struct {
 	Source        *Source
 	Series        string // of the document

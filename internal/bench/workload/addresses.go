@@ -18,7 +18,7 @@ const (
 	Mix    Kind = "mix"  // half hits and half misses, in no order
 )
 
-// Skew is how unevenly packets are spread over prefixes or rules.
+// Skew is the distribution of packets over prefixes or rules.
 type Skew string
 
 const (

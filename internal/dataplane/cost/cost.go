@@ -28,7 +28,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress is how far a measurement is.
+// Progress tells how far a measurement is.
 type Progress struct {
 	Measuring string // the place of the rule that is measured; "" while packets are sought
 	Done, All int    // rules

@@ -25,9 +25,9 @@ type Judging struct {
 	Driver string // "driver virtio_net"; "" for who may only read
 	Mode   store.Mode
 	State  JudgingState
-	// Ago is when the policy was last found to judge; not yet: when it came.
+	// Ago is the time since the policy was last found to judge; not yet: since it came.
 	Ago time.Duration
-	// Past is how many packets came past it, as far as they were counted, while it stands still.
+	// Past counts the packets that came past it, as far as known, while it stands still.
 	Past uint64
 	// Amiss says, a sentence each, why the program judges otherwise than the policy says, by what
 	// was set since it came.

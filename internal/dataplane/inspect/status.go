@@ -48,7 +48,7 @@ type Attachment struct {
 	// rules that the agent has added, nil if there are none
 	Live    *LiveRules `json:"live,omitempty"`
 	Judging *Judging   `json:"-"` // whether packets come to it
-	// Told is when Memories and Shadow were read, where that was not now: for members of the group.
+	// Told is the time of Memories and Shadow, where that is not now: for members of the group.
 	Told time.Time `json:"told,omitzero"`
 }
 

@@ -20,7 +20,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Engine is who judges.
+// Engine judges.
 type Engine string
 
 const (

@@ -20,7 +20,7 @@ type Cost struct {
 	Rounds      []float64
 }
 
-// BenchRounds is how often A B B A is measured: enough for quartiles.
+// BenchRounds counts the measurements of A B B A: enough for quartiles.
 const BenchRounds = 7
 
 // Bench measures the program against an empty one of the same kind, which drops at once. Each round

@@ -25,7 +25,7 @@ import (
 	"levee/internal/lang/setfile"
 )
 
-// Most is how many policies are kept of an interface.
+// Most limits the policies of an interface that are kept.
 const Most = 10
 
 // mostBytes bounds the files of one interface together; the newest may be larger.

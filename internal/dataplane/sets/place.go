@@ -13,7 +13,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Place is where programs find the memory of a dynamic set: an entry of an array of maps. The
+// Place is an entry of an array of maps, by which programs find the memory of a dynamic set. The
 // kernel gives the id of the memory there, and a handle for an id only to CAP_SYS_ADMIN. So the
 // memory is pinned beside the program, or this process has a handle.
 type Place struct {

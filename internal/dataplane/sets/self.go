@@ -15,7 +15,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Endpoint is where packets of one machine arrive. What it does not have is zero.
+// Endpoint holds the addresses at which packets of one machine arrive; zero: it has none.
 type Endpoint struct {
 	MAC        [6]byte
 	IPv4, IPv6 netip.Addr

@@ -113,7 +113,7 @@ type Interface struct {
 	SharedWith string `json:"shared_with,omitempty"`
 }
 
-// Judging is whether the packets of an interface come to its policy.
+// Judging says whether the packets of an interface come to its policy.
 type Judging struct {
 	State    string   `json:"state"`                  // not yet, seen, still or partly
 	Seconds  *float64 `json:"seen_seconds,omitempty"` // since a packet was last seen to be judged

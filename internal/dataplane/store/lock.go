@@ -21,7 +21,7 @@ const (
 	flockMaxPause = 5 * time.Millisecond
 )
 
-// FlockQuiet is how long a lock is waited for without a word.
+// FlockQuiet is the time that a lock is waited for without a word.
 const FlockQuiet = time.Second
 
 // OnWait, if it is set, is told once of each lock that is waited for longer: which, and who holds

@@ -6,7 +6,7 @@ import (
 	"levee/internal/filter/codegen"
 )
 
-// Mode is where a policy runs.
+// Mode is the hook at which a policy runs.
 type Mode string
 
 const (

@@ -327,7 +327,7 @@ func ReadJSON(path string, v any) error {
 	return nil
 }
 
-// Leaving is where the interface is from which a policy is being taken.
+// Leaving is the place of an interface from which a policy is being taken.
 type Leaving struct {
 	Key, Name string // "" where it is not in this network namespace
 	Away      bool   // it is in another one

@@ -42,7 +42,7 @@ type Capturing struct {
 	Drained   func()
 }
 
-// MostSnap is how many bytes of a packet can be captured.
+// MostSnap limits the bytes of a packet that are captured.
 const MostSnap = capture.MostCaptured
 
 // Captured is a packet after it was judged.

@@ -79,8 +79,8 @@ func (r *FlowReader) SetPorts(ports *capture.Ports) error {
 	return r.fill(r.Hook.Coll)
 }
 
-// MostAtOnce is how many packets of flows are read at once. They may come as fast as they are read:
-// what else there is to do would wait for the end of a flood.
+// MostAtOnce limits the packets of flows that are read at once. They may come as fast as they are
+// read: what else there is to do would wait for the end of a flood.
 const MostAtOnce = 4096
 
 // Read gives the packets that there are, at most MostAtOnce.

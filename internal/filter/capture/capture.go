@@ -25,10 +25,10 @@ import (
 //go:generate ../../../bpf/compile -type sample_event -type sample_kind sampler ../../../bpf/sample.bpf.c
 //go:generate ../../../bpf/compile -type flows_event -type flows_key -type flows_flow -type flows_cpu -type flows_counts reader ../../../bpf/flows.bpf.c
 
-// Looks is how many bytes of a packet a filter sees.
+// Looks counts the bytes of a packet that a filter sees.
 const Looks = len(hookCaptureCpu{}.Packet)
 
-// MostCaptured is how much of a packet an event can have, CAPTURE_MOST in bpf/capture.bpf.c.
+// MostCaptured limits the bytes of a packet in an event, CAPTURE_MOST in bpf/capture.bpf.c.
 const MostCaptured = Looks + len(hookCaptureCpu{}.Rest)
 
 // Names of the maps of the programs: the counters are those of levee's program, the events a ring.

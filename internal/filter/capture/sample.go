@@ -23,7 +23,7 @@ const (
 	mostSampleRing = 16 << 20
 )
 
-// MostSnap is how much of a packet a sample can have, SAMPLE_SNAP in bpf/sample.bpf.c.
+// MostSnap limits the bytes of a packet in a sample, SAMPLE_SNAP in bpf/sample.bpf.c.
 const MostSnap = 256
 
 // Sample says of which packets samples are taken.

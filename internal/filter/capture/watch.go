@@ -29,7 +29,7 @@ const burstShare = 32
 // MostWatched is the largest bound of events a second and CPU.
 const MostWatched = 1_000_000
 
-// MostToldOf is how much of a packet an event can have, WATCH_SNAP in bpf/watch.bpf.c.
+// MostToldOf limits the bytes of a packet in an event, WATCH_SNAP in bpf/watch.bpf.c.
 const MostToldOf = len(tellerWatchEvent{}.Packet)
 
 // Watch says which decisions are told.

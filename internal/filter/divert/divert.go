@@ -52,11 +52,11 @@ const (
 	NoteIPv6 = "divert_note_ipv6"
 )
 
-// MaxInstructions is how many instructions the functions have, at most.
+// MaxInstructions limits the instructions of the functions.
 const MaxInstructions = 1_500
 
-// Lease is how long a packet is noted. It is in the queues of the kernel for milliseconds; where
-// the trap has many half-open connections, the client's answer is asked for again.
+// Lease is the time that a packet is noted. It is in the queues of the kernel for milliseconds;
+// where the trap has many half-open connections, the client's answer is asked for again.
 const Lease = 10 * time.Second
 
 // Layout of bpf/divert.bpf.c.
@@ -121,7 +121,7 @@ func Spec() (*ebpf.ProgramSpec, error) {
 	return spec, nil
 }
 
-// SocketBytes is how long the cookie of a socket is.
+// SocketBytes is the length of the cookie of a socket.
 const SocketBytes = 8
 
 // TrapSpec returns the map of a trap's sockets.

@@ -48,10 +48,10 @@ const (
 
 const prove = "echo_prove"
 
-// MaxInstructions is how many instructions the functions have, at most.
+// MaxInstructions limits the instructions of the functions.
 const MaxInstructions = 2_000
 
-// Holds is how long a value may come back. Lease is how long a flow is proven without a packet of
+// Holds limits the time until a value comes back. A flow is proven for Lease without a packet of
 // it, at least; a second longer at most. Who is idle for Idle may lose his place to another.
 const (
 	Holds = 5 * time.Second
@@ -89,7 +89,7 @@ const (
 	perLine   = len(learnEchoMemory{}.Flows[0])
 )
 
-// Places is how many flows a memory has room for, and as many values.
+// Places counts the flows that a memory has room for, and as many values.
 const Places = (Size - atFlows) / place
 
 // Ports are a range of ports.

@@ -38,7 +38,7 @@ const (
 // MaxEntries is the largest max of a set: what a program can address.
 const MaxEntries = 1 << 23
 
-// MaxShapes is how many shapes of one family may be in use at the same time.
+// MaxShapes limits the shapes of one family that are in use at the same time.
 const MaxShapes = 128
 
 // Errors that a caller may match.

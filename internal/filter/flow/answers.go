@@ -15,7 +15,7 @@ const (
 	AnswersUDP = "flow_answers_udp"
 )
 
-// MaxAnswersInstructions is how many instructions these functions have, at most.
+// MaxAnswersInstructions limits the instructions of these functions.
 const MaxAnswersInstructions = 500
 
 var loadAnswering = sync.OnceValues(loadAnswers)

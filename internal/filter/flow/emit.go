@@ -7,7 +7,7 @@ import (
 	"levee/internal/packet"
 )
 
-// MaxInstructions is how many instructions the functions have, at most.
+// MaxInstructions limits the instructions of the functions.
 const MaxInstructions = 400
 
 // Results of the functions that look a packet up.

@@ -53,7 +53,7 @@ const (
 	served   = trackFlowStateFLOW_SERVED
 )
 
-// Leases are how long each state lasts without a packet that renews it, at least: they are renewed
+// Leases are the least times of each state without a packet that renews it: they are renewed
 // once a second at most, and so a second longer. docs/reference/connections.md "Connections" has
 // their sources.
 var Leases = map[uint32]time.Duration{
@@ -112,7 +112,7 @@ const (
 // the next tick before a packet that has read the time comes to the memory.
 const behind = time.Second
 
-// HeadBytes is how much of a memory Seed and SetClock write.
+// HeadBytes counts the bytes of a memory that Seed and SetClock write.
 const HeadBytes = headBytes
 
 // Seed draws what the hash of a memory depends on, and writes the leases. The memory is all zero

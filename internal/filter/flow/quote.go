@@ -28,7 +28,7 @@ func EchoReply(six bool) uint8 {
 // Asked returns the types of ICMP that are looked up: errors and echo replies.
 func Asked(six bool) []uint8 { return append(Errors(six), EchoReply(six)) }
 
-// MaxQuoteInstructions is how many instructions the functions have that look into errors, at most.
+// MaxQuoteInstructions limits the instructions of the functions that look into errors.
 const MaxQuoteInstructions = 1_000
 
 // QuoteLabel returns the function that says whether the packet that an ICMP error quotes belongs to

@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Room is how many connections a memory has room for: a power of two from MinRoom to MaxRoom.
+// Room is the number of connections that fit a memory: a power of two from MinRoom to MaxRoom.
 type Room int
 
 // MinRoom is the room of a policy on the smallest machine: less would save nobody anything. Tags

@@ -18,7 +18,7 @@ const (
 	AnswersGroup = "flow_group"
 )
 
-// MaxStrangeInstructions is how many instructions these functions have, at most.
+// MaxStrangeInstructions limits the instructions of these functions.
 const MaxStrangeInstructions = 1_600
 
 var loadStrangers = sync.OnceValues(loadStrange)

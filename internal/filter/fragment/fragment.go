@@ -49,11 +49,11 @@ const (
 // FirstBit is set in the member frag of struct key, of first fragments only.
 const FirstBit = int32(judgeFragFIRST)
 
-// MaxInstructions is how many instructions the functions have, at most.
+// MaxInstructions limits the instructions of the functions.
 const MaxInstructions = 3_000
 
-// Lease is how long fragments may follow the first, as long as Linux keeps those of IPv4 that wait
-// for others (net.ipv4.ipfrag_time).
+// Lease limits the time of fragments behind the first, to that for which Linux keeps IPv4's that
+// wait for others (net.ipv4.ipfrag_time).
 const Lease = 30 * time.Second
 
 // Of fragments that come before the first of their datagram, Burst pass, and PerSecond more each

@@ -40,7 +40,7 @@ const (
 	Dropped = int32(againGreylistResultGREYLIST_DROPPED)
 )
 
-// MaxInstructions is how many instructions the function has, at most.
+// MaxInstructions limits the instructions of the function.
 const MaxInstructions = 900
 
 // Layout of bpf/greylist.bpf.c.
@@ -103,7 +103,7 @@ func (r Room) shift() int { return 64 - (bits.Len(uint(r.lines())) - 1) }
 // Bytes returns the memory.
 func (r Room) Bytes() int { return HeadBytes + r.lines()*lineBytes }
 
-// Window is when a client may come again, as the function is told.
+// Window is the span in which a client may come again, as the function is told.
 func Window(g *policy.Greylist) int32 {
 	after, within := g.Ticks()
 	return int32(after | within<<16)

@@ -57,7 +57,7 @@ type Kind struct {
 	Layout func(room int) (tables []Layout, size int)
 }
 
-// Layout is where a table lies and what its buckets look like. Offsets in a bucket are in bytes.
+// Layout is the place of a table and the form of its buckets. Offsets in a bucket are in bytes.
 type Layout struct {
 	At      int // of the first bucket in the memory
 	Buckets int

@@ -27,10 +27,10 @@ const (
 	EventPacket = 128
 )
 
-// EventsPerSecond is how many events a CPU sends at most, of all logs together.
+// EventsPerSecond limits the events of a CPU, of all logs together.
 const EventsPerSecond = 10_000
 
-// MaxInstructions is how many instructions the function of a log has, at most.
+// MaxInstructions limits the instructions of the function of a log.
 const MaxInstructions = 80
 
 // Number names a rule in events. It follows the identity of the rule, so that a watcher knows it

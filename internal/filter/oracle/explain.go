@@ -44,7 +44,7 @@ type Tried struct {
 	Effect  string // if Matched: what a limit does with the packet, or a cookie that lets it on
 }
 
-// Record is how one frame was judged, from which Story makes words. It may be used again.
+// Record is the judgement of one frame, from which Story makes words. It may be used again.
 type Record struct {
 	pkt    packet.Packet
 	frame  []byte

@@ -85,7 +85,7 @@ const (
 	// there are at most maxTables.
 	manyPrefixes = 200
 	maxTables    = 32
-	// ArmsEach is how many arms a function has. There are at most maxArms; a list of up to fewPairs
+	// ArmsEach counts the arms of a function. There are at most maxArms; a list of up to fewPairs
 	// endpoints gets none once maxTables others have one, but is compared one by one.
 	ArmsEach = 64
 	maxArms  = 512

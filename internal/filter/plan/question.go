@@ -7,7 +7,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// By is how straight code asks a question.
+// By is the way in which straight code asks a question.
 type By uint8
 
 const (

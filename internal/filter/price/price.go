@@ -9,7 +9,7 @@
 // branch that may go either way, and memory is as far away as it is large.
 package price
 
-// Machine is how fast a processor is, as package calibration reads it.
+// Machine is the speed of a processor, as package calibration reads it.
 type Machine struct {
 	Step float64 // ns of an operation among many that do not wait for each other
 	Wait float64 // ns of a load from the first level of cache that waits for the one before
@@ -19,7 +19,7 @@ type Machine struct {
 // Default is the machine of the figures below.
 var Default = Machine{Step: 0.125, Wait: 1.55, Load: 120}
 
-// Time is how long something takes.
+// Time is a duration by its parts.
 type Time struct {
 	Core float64 // ns on Default of operations
 	Wait float64 // ns on Default of waiting for what was read, or for a branch
@@ -84,7 +84,7 @@ const (
 	Round = 10.0 // each walk there beyond the first
 )
 
-// Searched is how many bytes of payload a packet is taken to have that is searched.
+// Searched counts the bytes of payload that a searched packet is taken to have.
 const Searched = 100
 
 // What a packet has of the first two levels of cache: others have the rest.

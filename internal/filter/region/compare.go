@@ -29,7 +29,7 @@ type Part struct {
 	Tags    []int    // how many tags of VLANs they have, nil where nothing asks
 	Words   string   // what both rules ask of them, "" of all packets of the classes
 	Unknown []string // what has to be so besides, which only run time knows
-	// Unless is how many rules of both policies decide some of these before, at most.
+	// Unless limits the rules of both policies that decide some of these before.
 	Unless int
 	// Hidden lists the properties of some of these packets that no test can give them: by these
 	// they come past the rules in front.
@@ -39,8 +39,8 @@ type Part struct {
 // Compared is the result of Compare.
 type Compared struct {
 	Differences []Difference // in the order of the second policy's slots, then of the first's
-	// Open is how many pairs of rules were given up: whether they decide a packet otherwise takes
-	// more than maxSteps to say.
+	// Open counts the pairs of rules that were given up: whether they decide a packet otherwise
+	// takes more than maxSteps to say.
 	Open int
 	Cut  bool // it ended before all was compared
 }

@@ -64,7 +64,7 @@ type Way struct {
 	From    []Sources
 }
 
-// Sources are who sends some of these packets.
+// Sources are the senders of some of these packets.
 type Sources struct {
 	Classes  []ir.Class
 	Tags     []int

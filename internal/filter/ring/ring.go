@@ -24,7 +24,7 @@ import (
 // have no reader.
 const Queues = 1024
 
-// SocketBytes is how long an entry of the map of sockets is.
+// SocketBytes is the length of an entry of the map of sockets.
 const SocketBytes = 4
 
 // SocketsMap returns the name of the map of a ring's sockets.
@@ -56,7 +56,7 @@ func CountsBytes(cpus int) int { return cpus << rowLog }
 // ReadersBytes is the size of what readers count, a reader.Tally.
 const ReadersBytes = reader.TallyBytes
 
-// MaxInstructions is how many instructions the function of a ring has, at most.
+// MaxInstructions limits the instructions of the function of a ring.
 const MaxInstructions = 40
 
 // Label returns the function of the ring of an index. It is given the context, an xdp_md. It

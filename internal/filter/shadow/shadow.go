@@ -46,7 +46,7 @@ func Spec(cpus int) *ebpf.MapSpec {
 // mmapable is BPF_F_MMAPABLE of include/uapi/linux/bpf.h.
 const mmapable = 1 << 10
 
-// MaxInstructions is how many instructions the function and its call have, at most.
+// MaxInstructions limits the instructions of the function and its call.
 const MaxInstructions = 1_000
 
 // Label is the function, which is given the context, slot and code (above 32 bits) of the policy in

@@ -24,7 +24,7 @@ type Moving interface {
 	Finish(swapped, now, hz uint64)
 }
 
-// Older is how a memory learns of connections that began before it.
+// Older is the way in which a memory learns of connections that began before it.
 type Older struct {
 	// Settle has the program reckon with more of these until a time in jiffies.
 	Settle func(head []byte, until uint64)

@@ -1,6 +1,6 @@
 package state
 
-// Point is where a program meets packets of the interface.
+// Point is a hook at which a program meets packets of the interface.
 type Point string
 
 const (

@@ -50,7 +50,7 @@ var samples = Row{
 	Elsewhere: "levee status --json",
 }
 
-// Samplers are who looks at packets that were judged.
+// Samplers look at packets that were judged.
 type Samplers struct {
 	Looks   bool `json:"looks"`   // a capture, `levee watch --verdict`, or a shadow
 	Samples bool `json:"samples"` // for the agent, or who else takes samples

@@ -125,7 +125,7 @@ func Answers(asked func(field.Field) bool) (all []*Answer) {
 	return all
 }
 
-// Room is how many entries a memory has room for.
+// Room is the number of entries that fit a memory.
 type Room struct {
 	Room  int    `json:"room"` // for so many
 	Bytes int    `json:"bytes"`

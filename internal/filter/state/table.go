@@ -39,7 +39,7 @@ type Use struct {
 	Asks map[field.Field]bool // of what is remembered, the fields that rules ask for
 	// Reached are those of them that rules ask for to which packets come.
 	Reached map[field.Field]bool
-	// Families is how many families have packets that come to rules with an effect of the program.
+	// Families counts the families with packets that come to rules with an effect of the program.
 	Families map[action.Action]int
 
 	Tracks    bool      // packets are looked up
@@ -63,7 +63,7 @@ type Use struct {
 	Streams  []stream.Ports
 	searched *ebpf.MapSpec // of Streams
 	Rings    []string      // by name, of a program that redirects packets to them
-	// RingsReached is how many of these packets may reach.
+	// RingsReached counts those that packets may reach.
 	RingsReached int
 	// JudgedBytes is the row of counters of the policy in force, 0 in a policy that is no shadow.
 	JudgedBytes int

@@ -63,10 +63,10 @@ const (
 	BytesMask  = Most - 1
 )
 
-// Most is how many bytes of a stream can be searched.
+// Most limits the bytes of a stream that are searched.
 const Most = 16 << 10
 
-// MaxInstructions is how many instructions the functions have, at most.
+// MaxInstructions limits the instructions of the functions.
 const MaxInstructions = 1_200
 
 // Who is idle for Idle may lose his place to another. A client may take Shakes to acknowledge.

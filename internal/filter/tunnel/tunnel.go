@@ -34,7 +34,7 @@ var Protocols = []uint8{uint8(withinTunnelKindTUNNEL_IPIP), uint8(withinTunnelKi
 var Ports = []uint16{uint16(withinTunnelKindTUNNEL_GTPU), uint16(withinTunnelKindTUNNEL_VXLAN),
 	uint16(withinTunnelKindTUNNEL_GENEVE), uint16(withinTunnelKindTUNNEL_OTV)}
 
-// MaxInstructions is how many instructions the function has, at most.
+// MaxInstructions limits the instructions of the function.
 const MaxInstructions = 4_000
 
 var load = sync.OnceValues(loadWithin)

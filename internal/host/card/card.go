@@ -24,7 +24,7 @@ const (
 	LRO    = "rx-lro"           // the same, without keeping what each packet was
 )
 
-// Offload is whether the device does it.
+// Offload says whether the device does it.
 type Offload struct {
 	On     bool
 	Wanted bool // somebody, or the driver, has asked for it

@@ -45,13 +45,13 @@ type Channels struct{ RX, TX, Combined, MaxRX, MaxTX, MaxCombined int }
 // Ring is the number of receive descriptors of a queue (ethtool -g).
 type Ring struct{ RX, MaxRX int }
 
-// Coalesce is how long the device waits before it interrupts (ethtool -c).
+// Coalesce is the time that the device waits before it interrupts (ethtool -c).
 type Coalesce struct {
 	AdaptiveRX bool
 	RXMicros   int
 }
 
-// Spread is how the card chooses a queue (ethtool -x, -n rx-flow-hash).
+// Spread is the card's choice of a queue (ethtool -x, -n rx-flow-hash).
 type Spread struct {
 	// how many entries of the indirection table each queue has; nil: not told
 	Entries []int
@@ -61,7 +61,7 @@ type Spread struct {
 	Key      KeyKind
 }
 
-// KeyKind is whether both directions of a flow have one hash; "" where it is not told.
+// KeyKind says whether both directions of a flow have one hash; "" where it is not told.
 type KeyKind string
 
 // Kinds of keys.
@@ -87,7 +87,7 @@ type Program struct {
 	Policy  string // that it is levee's program for, "" if it is another's or not known
 }
 
-// Judging is whether the packets of the device come to its policy.
+// Judging says whether the packets of the device come to its policy.
 type Judging struct {
 	Seen  bool   // packets were judged
 	Wrong string // why packets come past it, or are judged otherwise than it says; "" if neither

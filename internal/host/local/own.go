@@ -11,7 +11,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// Own is whom frames and packets on an interface may be for so that the kernel answers them.
+// Own tells the addresses for which the kernel answers frames and packets on an interface.
 type Own struct {
 	// MACs are those whose frames it takes, that of the interface first. None are all: a port of a
 	// bridge delivers to whoever is behind it.

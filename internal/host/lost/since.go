@@ -9,7 +9,7 @@ const (
 	Share = 0.01
 	// PerSecond packets at least.
 	PerSecond = 100
-	// For is how long it has to go on, and how long there has to be quiet after it.
+	// For is the time that it has to go on, and that of the quiet after it.
 	For = 5 * time.Second
 )
 

@@ -28,7 +28,7 @@ type Session struct {
 	MTU           int      // of the interface; 0 is unknown
 	// Ethernet addresses of its packets; empty is unknown.
 	SrcMAC, DstMAC net.HardwareAddr
-	// Neighbour is who sends the packets on this link, if ARP or neighbour discovery finds it.
+	// Neighbour is the packets' sender on this link, if ARP or neighbour discovery finds it.
 	Neighbour netip.Addr
 	// Own: its socket is of this network namespace, so that this machine sends what leaves of it
 	// as UID, who has Users as names. Else packets may be forwarded, and who sends is not known.

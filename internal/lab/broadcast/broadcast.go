@@ -77,7 +77,7 @@ func names() string {
 type Config struct {
 	Streams int
 	Rate    float64 // bits a second of each stream, of its packets
-	// From is who sends all; To is where the first stream goes, each further one to the next
+	// From is the sender; To gets the first stream, and each further one goes to the next
 	// address.
 	From, To netip.AddrPort
 	VLAN     uint16 // 0: none
@@ -115,7 +115,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// MostStreams is how many a sender has at most.
+// MostStreams limits those of a sender.
 const MostStreams = 10_000
 
 // Frame is an Ethernet frame that is due at a time.

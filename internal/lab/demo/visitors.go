@@ -20,8 +20,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// Patience is how long a visitor waits for the whole answer, from the moment at which the request
-// was due.
+// Patience is the time that a visitor waits for the whole answer, from the moment at which the
+// request was due.
 const Patience = time.Second
 
 // page writes the answer of the service: rendered and compressed anew for each visitor, half a

@@ -25,7 +25,7 @@ type Probes struct {
 	ICMP bool
 	CPU  int    // the core that sends and receives
 	ID   uint64 // tells them from those of other runs
-	// At is when each is due, in ns from the beginning, ascending.
+	// At is the time of each, in ns from the beginning, ascending.
 	At []int64
 	// Begin is the beginning, of the monotonic clock; 0: as soon as can be.
 	Begin time.Duration

@@ -34,7 +34,7 @@ import (
 // defaultDuration bounds a run that is bounded by nothing else.
 const defaultDuration = 10 * time.Second
 
-// MaxBurst is how many live frames may go at once.
+// MaxBurst limits the live frames that go at once.
 const MaxBurst = gapBatch
 
 // MaxCopies bounds how often the same frame goes in a row.
@@ -59,8 +59,8 @@ type Config struct {
 
 	Floods   []Flood // sent in turn
 	Template []spec.Packet
-	// To is where packets of a template go that do not say it; the zero value is the lab's other
-	// end.
+	// To gets packets of a template that do not say where they go; the zero value is the lab's
+	// other end.
 	To     netip.Addr
 	Frames *Frames
 	Replay *Replay
@@ -72,8 +72,8 @@ type Config struct {
 	Count uint64
 	// Rate in packets a second, 0 for as fast as possible (a replay: at the capture's own times).
 	Rate float64
-	// Burst is how many packets of a paced run of live frames go at once, as a network card hands
-	// them over: a power of two up to 64; 0 is one. The clock is read once for each burst.
+	// Burst counts the packets of a paced run of live frames that go at once, as a network card
+	// hands them over: a power of two up to 64; 0 is one. The clock is read once for each burst.
 	Burst int
 	// Copies is how many times in a row a frame that was made is sent, as the kernel's pktgen does
 	// by clone_skb; 0 is once. Live frames are written anew each time, whatever is in them.
@@ -103,7 +103,7 @@ type Config struct {
 	loadLive func(*ebpf.CollectionSpec, *liveObjects) error
 }
 
-// Progress is how far a run has got.
+// Progress tells how far a run has got.
 type Progress struct {
 	Sent    uint64
 	Elapsed time.Duration

@@ -84,7 +84,7 @@ type Queue struct {
 	Kind   string // as tc(8) calls it
 	Handle string // 8001:
 	Parent string // root, or the class that it is the leaf of, 1:1
-	// Rate is how many bits a second it lets by, 0 where it bounds none.
+	// Rate limits the bits a second that it lets by, 0 where it bounds none.
 	Rate float64
 	// Waiting packets and bytes are those at the moment of reading, the others have been counted
 	// since it is there.

@@ -55,7 +55,7 @@ func Packets(of *[Kinds]Count) (n uint64) {
 	return n
 }
 
-// Direction is where a tally stands.
+// Direction is that of the packets that a tally counts.
 type Direction ebpf.AttachType
 
 // In counts what a device receives, behind XDP; Out what is sent to it.

@@ -49,7 +49,7 @@ type Word struct {
 // Stmt is one of *Interface, *Set, *Rule, *Default, *Essential, *Connections, *OnError, *Prove,
 // *Source, *List, *Detect, *Use, *Profile, *Test and *Bad.
 type Stmt interface {
-	// Place is where the first word of the statement stands.
+	// Place is that of the first word of the statement.
 	Place() diag.Pos
 	Remarks() *Comments
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// MaxTerms is how many terms a rule or a packet may have.
+// MaxTerms limits the terms of a rule or a packet.
 const MaxTerms = 32
 
 // IsQuoted tells whether an element was written in quotes: a name of the DNS.

@@ -64,7 +64,7 @@ type Diagnostic struct {
 	SourceSkip int    `json:"source_skip,omitempty"`
 }
 
-// MaxDiagnostics is how many errors, and how many warnings, of one file are reported; the rest is
+// MaxDiagnostics limits the errors, and the warnings, of one file that are reported; the rest is
 // counted.
 const MaxDiagnostics = 100
 

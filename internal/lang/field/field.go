@@ -17,7 +17,7 @@ type Field uint8
 type Info struct {
 	Name   string // completes "the packet has no ..."
 	Header Header // what a packet must have to have the field
-	// Compare is how rules ask for values, which decides what may be concluded: see Laws.
+	// Compare says how rules ask for values, which decides what may be concluded: see Laws.
 	Compare Compare
 	// Key is the member of struct key (bpf/parse.h) with the value. Pairs have none of their own.
 	Key string
@@ -89,7 +89,7 @@ func (i Info) sure() Info {
 	return i
 }
 
-// Side is where packets are that the kernel tells something of.
+// Side is the direction of packets of which the kernel tells something.
 type Side uint8
 
 const (
@@ -167,7 +167,7 @@ func (h Header) Presence() *Presence {
 	return &headers[h]
 }
 
-// Compare is how rules ask for the values of a field.
+// Compare is the way in which rules ask for the values of a field.
 type Compare uint8
 
 const (

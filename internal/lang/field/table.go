@@ -135,7 +135,7 @@ const (
 // absentID is NO_ID of bpf/sender.bpf.c: (uid_t)-1 is nobody's.
 const absentID = 0xffffffff
 
-// MaxNamed is how many users a policy may name, and as many groups, services and containers.
+// MaxNamed limits the users that a policy names, and its groups, services and containers.
 const MaxNamed = 250
 
 const (

@@ -24,7 +24,7 @@ const (
 // watches tells whether a rule looks at packets and decides nothing.
 func (v Verb) watches() bool { return v == DoCount || v == doLog }
 
-// Origin is where a rule stands in its source.
+// Origin is the place of a rule in its source.
 type Origin struct {
 	File string
 	Line int

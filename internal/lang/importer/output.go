@@ -35,7 +35,7 @@ type Output struct {
 	stateless bool
 	decided   []match.Match // what is known of these is decided
 	limited   bool          // a limit is in front of some of it
-	// MaxConnections is how many the source knows at once, 0 where it does not say.
+	// MaxConnections limits those that the source knows at once, 0 where it does not say.
 	MaxConnections uint64
 	keeps          bool // a rule asks whether a connection is known
 	Written        int  // ranges of addresses in lists of rules that are read, see Narrow

@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/pattern"
 )
 
-// MaxFind is how many bytes a text that is searched for may have.
+// MaxFind limits the bytes of a text that is searched for.
 const MaxFind = 256
 
 // Find reads one thing to look for, and tries, as a part of some work, whether it can be looked for

@@ -60,7 +60,7 @@ func (l *Limit) Times() uint64 {
 	return least
 }
 
-// Rate is how many packets or bits a budget gets in a span of time.
+// Rate is the packets or bits that a budget gets in a span of time.
 type Rate struct {
 	Amount uint64        // packets, or bits
 	Per    time.Duration // of bits always a second
@@ -94,10 +94,10 @@ const (
 	defaultMaxMemory = 32 << 20
 )
 
-// MaxKeys is how many keys a limit may have.
+// MaxKeys limits the keys of a limit.
 const MaxKeys = 3
 
-// SlotsInLine is how many budgets a line of a limit's memory holds, LineBytes how long it is.
+// SlotsInLine counts the budgets in a line of a limit's memory, LineBytes its bytes.
 const (
 	SlotsInLine = 8
 	LineBytes   = 64

@@ -33,7 +33,7 @@ type Policy struct {
 	Default    Default
 	Out        *Out // of what leaves; nil where the policy says nothing of that
 	Essential  bool // false after `essential off`
-	// MaxConnections is how many may be known at once, 0 where the policy does not say.
+	// MaxConnections limits those that are known at once, 0 where the policy does not say.
 	MaxConnections int
 	ConnectionsPos Pos // of that number
 	Proves         []*Prove
@@ -92,7 +92,7 @@ type Term struct {
 	Pos      Pos
 }
 
-// MaxInners is how many matches on what tunnels carry a policy may have: whether each holds is a
+// MaxInners limits a policy's matches on what tunnels carry: whether each holds is a
 // bit of one word, and one bit more says that there is a tunnel.
 const MaxInners = 63
 
@@ -131,7 +131,7 @@ func (l *NameList) String() string {
 	return "in { " + strings.Join(all, ", ") + " }"
 }
 
-// MaxBytes is how many bytes a term on the payload may compare.
+// MaxBytes limits the bytes that a term on the payload compares.
 const MaxBytes = 16
 
 // Bytes is a comparison of bytes at an offset.
@@ -196,7 +196,7 @@ func (t *Term) Addresses() []netip.Prefix {
 	return t.Prefixes
 }
 
-// SetKind is where the elements of a set come from.
+// SetKind is the origin of the elements of a set.
 type SetKind uint8
 
 const (

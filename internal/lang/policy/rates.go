@@ -25,7 +25,7 @@ type PrefixRate struct {
 // Text returns the entry as it stands in a list.
 func (e *PrefixRate) Text() string { return prefixText(e.Prefix) + " " + e.Rate.Text }
 
-// MaxRates is how many prefixes with rates a limit may have.
+// MaxRates limits the prefixes with rates of a limit.
 const MaxRates = 1 << 16
 
 // Of returns the rate of an address, nil if it has none.

@@ -23,13 +23,13 @@ type Rule struct {
 	Pos       Pos
 }
 
-// Ring is where a rule redirects packets to.
+// Ring is the destination of packets that a rule redirects.
 type Ring struct {
 	Name string        // that of a file: letters, digits, - and _
 	Else action.Action // Pass or Drop: the verdict while nobody reads the ring
 }
 
-// MaxRings is how many rings a policy may have.
+// MaxRings limits the rings of a policy.
 const MaxRings = 8
 
 // Rings returns the names of the rings that rules redirect packets to, in the order of their first

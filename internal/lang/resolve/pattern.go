@@ -20,7 +20,7 @@ const maxSearches = 32
 // own for a stream.
 const maxStreams = 4
 
-// MaxStream is how many bytes of a stream are searched at most, and where a rule says nothing.
+// MaxStream limits the bytes of a stream that are searched, and is those where a rule says nothing.
 const MaxStream = 16 << 10
 
 // search resolves what a term searches payloads for. Terms with the same text share it.

@@ -63,7 +63,7 @@ func Tells(words []ast.Term) (all []policy.Told) {
 	return append(all, toldOfSender(words)...)
 }
 
-// MaxFrames is how many bytes the packets of all tests may have together.
+// MaxFrames limits the bytes of the packets of all tests together.
 const MaxFrames = 64 << 20
 
 // maxFrame is the longest frame of a test, in bytes: an IP packet of 65,575 with its tags.

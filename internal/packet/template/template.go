@@ -23,7 +23,7 @@ import (
 	"levee/internal/packet"
 )
 
-// MaxSource is how many bytes of text a template may have.
+// MaxSource limits the bytes of a template's text.
 const MaxSource = 1 << 20
 
 // Parse reads a template; without packets, the diagnostics say why.

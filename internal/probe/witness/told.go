@@ -14,7 +14,7 @@ import "levee/internal/lang/setfile"
 type Told struct {
 	InForce *InForce `json:"in_force,omitempty"`
 	Packet  *Packet  `json:"packet,omitempty"`
-	// Drained is how many lines of the input are answered.
+	// Drained counts the lines of the input that are answered.
 	Drained int  `json:"drained,omitempty"`
 	End     *End `json:"end,omitempty"`
 }
@@ -41,7 +41,7 @@ type Packet struct {
 	Length  int    `json:"length"`  // of the packet, in bytes
 }
 
-// Snap is how many bytes of a packet are told.
+// Snap limits the bytes of a packet that are told.
 const Snap = 256
 
 // End is told when the input has ended.

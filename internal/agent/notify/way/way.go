@@ -33,11 +33,11 @@ type Way struct {
 // Option is another flag of a way.
 type Option struct {
 	Flag, Usage string
-	// In is where its value is kept; nil: in Options of the place.
+	// In returns the variable of its value; nil: Options of the place have it.
 	In func(*Place) *string
 }
 
-// Place is where messages go by a way.
+// Place is the destination of messages that go by a way.
 type Place struct {
 	To      string            `json:"to"`               // URL, address or path
 	Secret  string            `json:"secret,omitempty"` // of a webhook's signatures
@@ -58,7 +58,7 @@ func (p *Place) Set(o *Option, value string) {
 	p.Options[o.Flag] = value
 }
 
-// Timeout is how long one attempt may take.
+// Timeout limits one attempt.
 const Timeout = 10 * time.Second
 
 // Permanent is an error that another attempt would meet again.

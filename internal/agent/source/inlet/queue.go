@@ -2,7 +2,7 @@ package inlet
 
 import "sync"
 
-// QueueBytes is how much of a queue may wait to be read. Whoever writes waits then.
+// QueueBytes limits the bytes of a queue that wait to be read. Whoever writes waits then.
 const QueueBytes = 4 << 20
 
 // Queue holds lines between goroutines that read them and the loop that takes them. A position

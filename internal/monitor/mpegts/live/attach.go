@@ -26,7 +26,7 @@ const (
 type Monitor struct {
 	*maps
 	link link.Link
-	// Mode is where the program is: tcx, xdp-native or xdp-generic.
+	// Mode is the program's hook: tcx, xdp-native or xdp-generic.
 	Mode string
 	// Behind names the filter that packets come through first, and may be dropped by; "" is none.
 	Behind string

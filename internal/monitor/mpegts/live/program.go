@@ -21,7 +21,8 @@ import (
 
 // Options say what is followed, and how.
 type Options struct {
-	// Groups are where streams go that are followed; port 0 is every port. None: all streams are.
+	// Groups are the destinations of streams that are followed; port 0 is every port. None: all
+	// are.
 	Groups  []netip.AddrPort
 	Streams int           // at most; 25 KB each
 	Window  time.Duration // of the delay factor
