@@ -13,8 +13,9 @@ import (
 
 // Param is a parameter of a function.
 type Param struct {
-	Name string
-	Type btf.Type
+	Name   string
+	Type   btf.Type
+	memory bool // it is made by Memory
 }
 
 var (
@@ -23,21 +24,25 @@ var (
 )
 
 // Number returns a parameter of 64 bits.
-func Number(name string) Param { return Param{name, number} }
+func Number(name string) Param { return Param{Name: name, Type: number} }
 
 // Pointer returns a parameter whose type the verifier knows from the caller: the context of the
 // program, or the stack of a function that calls a static one.
-func Pointer(name string) Param { return Param{name, &btf.Pointer{Target: &btf.Void{}}} }
+func Pointer(name string) Param {
+	return Param{Name: name, Type: &btf.Pointer{Target: &btf.Void{}}}
+}
 
 // Context returns the context of the program as an argument of a global function. The verifier
 // finds it by the name of its struct in the kernel, and needs the kernel's own BTF for that.
-func Context(of string) Param { return Param{"ctx", &btf.Pointer{Target: &btf.Struct{Name: of}}} }
+func Context(of string) Param {
+	return Param{Name: "ctx", Type: &btf.Pointer{Target: &btf.Struct{Name: of}}}
+}
 
 // Memory returns a pointer to so many bytes, a multiple of 8, that a global function may read and
 // write (Linux 5.12). The function must reckon with none: it compares the pointer with 0 first.
 func Memory(name string, size int) Param {
 	words := &btf.Array{Index: index, Type: number, Nelems: uint32(size / 8)}
-	return Param{name, &btf.Pointer{Target: words}}
+	return Param{Name: name, Type: &btf.Pointer{Target: words}, memory: true}
 }
 
 // Global begins a function that the verifier walks by itself, once, however often it is called.
@@ -70,7 +75,7 @@ func (b *Builder) Replaceable(name string) {
 		Members: []btf.Member{{Name: "data", Type: index}}}
 	b.begins = &btf.Func{Name: name, Linkage: btf.GlobalFunc,
 		Type: proto(&btf.Int{Name: "int", Size: 4, Encoding: btf.Signed},
-			[]Param{{"ctx", &btf.Pointer{Target: packet}}})}
+			[]Param{{Name: "ctx", Type: &btf.Pointer{Target: packet}}})}
 }
 
 // Loop calls a static function for each round, at most so many, until it returns 1: bpf_loop,

@@ -67,7 +67,8 @@ func newWays(function asm.Instructions) *ways {
 		at: make([]int, 0, 2*len(function))}
 	for i := range function {
 		w.slot[i] = len(w.at)
-		for range function[i].Size() / asm.InstructionSize {
+		w.at = append(w.at, i)
+		if function[i].OpCode.IsDWordLoad() {
 			w.at = append(w.at, i)
 		}
 	}

@@ -1,12 +1,69 @@
 package assembler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
+
+// Function is a function of an object that clang made, for programs that call it.
+type Function struct {
+	Label string // by which they call it
+	Name  string // in the object; "": the label
+	Entry string // the program of the object that has it
+	// Params are its parameters. Where the first one is Memory, the function returns Without if
+	// there is none, and its instructions need not reckon with that.
+	Params  []Param
+	Without int32
+	// Change, if not nil, returns the instructions as they have to be here.
+	Change func(asm.Instructions) asm.Instructions
+}
+
+// Functions emits those functions of an object that are called so far: one that another one calls
+// stands behind it. What they do is said in an error about the object.
+func (b *Builder) Functions(load func() (*ebpf.CollectionSpec, error), do string,
+	of ...Function) error {
+	for _, f := range of {
+		if !b.Referenced(f.Label) {
+			continue
+		}
+		if err := b.Function(load, do, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Function emits a function of an object.
+func (b *Builder) Function(load func() (*ebpf.CollectionSpec, error), do string, f Function) error {
+	object, err := load()
+	if err != nil {
+		return fmt.Errorf("read the object of functions that %s: %w", do, err)
+	}
+	body, err := Take(object.Programs[f.Entry].Instructions, cmp.Or(f.Name, f.Label))
+	if err != nil {
+		return err
+	}
+	if f.Change != nil {
+		body = f.Change(body)
+	}
+	b.Global(f.Label, f.Params...)
+	if f.Params[0].memory {
+		given := b.Fresh("given")
+		b.Emit(
+			asm.JNE.Imm(asm.R1, 0, given),
+			asm.Mov.Imm(asm.R0, f.Without),
+			asm.Return(),
+		)
+		b.Label(given)
+	}
+	b.Emit(body...)
+	return nil
+}
 
 // Take gives the instructions of one function of an object that clang made, to be emitted behind
 // Static or Global. Its own BTF is left behind: line information of one function among generated

@@ -19,15 +19,12 @@ package cookie
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
 	"levee/internal/lang/action"
@@ -146,44 +143,21 @@ func WorkSpec() *ebpf.MapSpec {
 func Emit(b *assembler.Builder, of action.Answered, context assembler.Param, tcx, frags bool,
 	link packet.Link) error {
 	label, variant := labels[of], variant(tcx, frags, link)
-	all, err := answers[of]()
-	var body asm.Instructions
-	if err == nil {
-		body, err = assembler.Take(all.Programs["entry_"+variant].Instructions, label+"_"+variant)
-	}
-	if err != nil {
-		return fmt.Errorf("read the function that answers %s: %w", of.Info().What, err)
-	}
 	params := []assembler.Param{context, assembler.Number("meter"), assembler.Number("above")}
 	if of != action.SYNs {
 		params = append(params, assembler.Number("detail"))
 	}
-	b.Global(label, params...)
-	b.Emit(body...)
-	return nil
+	return b.Function(answers[of], "answer "+of.Info().What, assembler.Function{Label: label,
+		Name: label + "_" + variant, Entry: "entry_" + variant, Params: params})
 }
 
 // EmitSources emits the functions of ProveLabel and ProvenLabel that are called.
 func EmitSources(b *assembler.Builder) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that know sources: %w", err)
-	}
-	for _, f := range []struct{ label, entry string }{
-		{ProveLabel, answerProgEntryProve}, {ProvenLabel, answerProgEntryProven},
-	} {
-		if !b.Referenced(f.label) {
-			continue
-		}
-		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.label)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, assembler.Number("hi"), assembler.Number("lo"),
-			assembler.Number("class"))
-		b.Emit(body...)
-	}
-	return nil
+	source := []assembler.Param{assembler.Number("hi"), assembler.Number("lo"),
+		assembler.Number("class")}
+	return b.Functions(load, "know sources",
+		assembler.Function{Label: ProveLabel, Entry: answerProgEntryProve, Params: source},
+		assembler.Function{Label: ProvenLabel, Entry: answerProgEntryProven, Params: source})
 }
 
 // Class returns the class of a source, by its family.

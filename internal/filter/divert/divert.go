@@ -81,32 +81,13 @@ var load = sync.OnceValues(loadSocket)
 
 // Emit emits the functions that are called.
 func Emit(b *assembler.Builder) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that divert: %w", err)
-	}
-	ports := assembler.Number("ports")
-	for _, f := range []struct {
-		label, function string
-		params          []assembler.Param
-	}{
-		{NoteIPv4, "divert_ipv4", []assembler.Param{assembler.Number("src"),
-			assembler.Number("dst"), ports}},
-		{NoteIPv6, "divert_ipv6", []assembler.Param{assembler.Number("src_hi"),
-			assembler.Number("src_lo"), assembler.Number("dst_hi"), assembler.Number("dst_lo"),
-			ports}},
-	} {
-		if !b.Referenced(f.label) {
-			continue // no packet of the family comes to a rule
-		}
-		body, err := assembler.Take(all.Programs[socketProgEntry].Instructions, f.function)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(body...)
-	}
-	return nil
+	number := assembler.Number
+	return b.Functions(load, "divert",
+		assembler.Function{Label: NoteIPv4, Name: "divert_ipv4", Entry: socketProgEntry,
+			Params: []assembler.Param{number("src"), number("dst"), number("ports")}},
+		assembler.Function{Label: NoteIPv6, Name: "divert_ipv6", Entry: socketProgEntry,
+			Params: []assembler.Param{number("src_hi"), number("src_lo"), number("dst_hi"),
+				number("dst_lo"), number("ports")}})
 }
 
 // Spec returns the program that the kernel asks for sockets.

@@ -190,38 +190,23 @@ func word(b []byte) uint64 {
 
 // Emit emits the functions that are called.
 func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that know proven flows: %w", err)
-	}
 	tell, look, entry := "echo_tell_xdp", "echo_look_xdp", learnProgEntryXdp
 	if tcx {
 		tell, look, entry = "echo_tell_tcx", "echo_look_tcx", learnProgEntryTcx
 	}
-	flow, place := assembler.Number("flow"), assembler.Number("place")
-	for _, f := range []struct {
-		label, function, entry string
-		params                 []assembler.Param
-	}{
-		{Proven, "echo_proven", learnProgEntryFlow, []assembler.Param{flow}},
-		{Seen, "echo_seen", learnProgEntryFlow, []assembler.Param{flow}},
-		{Tell, tell, entry, []assembler.Param{context, flow, place, assembler.Number("port")}},
+	number := assembler.Number
+	flow, place := number("flow"), number("place")
+	return b.Functions(load, "know proven flows",
+		assembler.Function{Label: Proven, Name: "echo_proven", Entry: learnProgEntryFlow,
+			Params: []assembler.Param{flow}},
+		assembler.Function{Label: Seen, Name: "echo_seen", Entry: learnProgEntryFlow,
+			Params: []assembler.Param{flow}},
+		assembler.Function{Label: Tell, Name: tell, Entry: entry,
+			Params: []assembler.Param{context, flow, place, number("port")}},
 		// Tell calls them by the names that they have in C.
-		{look, look, entry, []assembler.Param{context, flow, place, assembler.Number("form"),
-			assembler.Number("at")}},
-		{prove, prove, entry, []assembler.Param{flow}},
-	} {
-		if !b.Referenced(f.label) {
-			continue
-		}
-		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.function)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(body...)
-	}
-	return nil
+		assembler.Function{Label: look, Entry: entry,
+			Params: []assembler.Param{context, flow, place, number("form"), number("at")}},
+		assembler.Function{Label: prove, Entry: entry, Params: []assembler.Param{flow}})
 }
 
 // Spec returns the program at egress, for packets that begin with a link layer's header.

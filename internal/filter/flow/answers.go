@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"fmt"
 	"sync"
 
 	"levee/internal/filter/assembler"
@@ -22,27 +21,10 @@ var loadAnswering = sync.OnceValues(loadAnswers)
 
 // EmitAnswers emits those of the functions that are called.
 func (r Room) EmitAnswers(b *assembler.Builder, context assembler.Param) error {
-	all, err := loadAnswering()
-	if err != nil {
-		return fmt.Errorf("read the functions about what answers: %w", err)
-	}
 	hash := assembler.Number("hash")
-	for _, f := range []struct {
-		label, name string
-		params      []assembler.Param
-	}{
-		{AnswersTCP, "answers_tcp", []assembler.Param{context, hash}},
-		{AnswersUDP, "answers_udp", []assembler.Param{hash}},
-	} {
-		if !b.Referenced(f.label) {
-			continue
-		}
-		body, err := assembler.Take(all.Programs["entry"].Instructions, f.name)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(r.sized(body)...)
-	}
-	return nil
+	return b.Functions(loadAnswering, "know what answers",
+		assembler.Function{Label: AnswersTCP, Name: "answers_tcp", Entry: answersProgEntry,
+			Params: []assembler.Param{context, hash}, Change: r.sized},
+		assembler.Function{Label: AnswersUDP, Name: "answers_udp", Entry: answersProgEntry,
+			Params: []assembler.Param{hash}, Change: r.sized})
 }

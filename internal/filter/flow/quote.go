@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"fmt"
 	"sync"
 
 	"levee/internal/filter/assembler"
@@ -47,34 +46,19 @@ var loadQuotes = sync.OnceValues(loadQuote)
 // EmitQuotes emits the functions that are called, for programs at tc or at XDP, for packets in one
 // buffer or several.
 func (r Room) EmitQuotes(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
-	all, err := loadQuotes()
-	if err != nil {
-		return fmt.Errorf("read the functions that look into ICMP errors: %w", err)
-	}
-	kind, entry := "xdp", quoteProgEntryXdp
+	at, entry := "xdp", quoteProgEntryXdp
 	switch {
 	case tcx:
-		kind, entry = "tcx", quoteProgEntryTcx
+		at, entry = "tcx", quoteProgEntryTcx
 	case frags:
-		kind, entry = "xdp_frags", quoteProgEntryXdpFrags
+		at, entry = "xdp_frags", quoteProgEntryXdpFrags
 	}
-	for _, six := range []bool{false, true} {
-		label := QuoteLabel(six)
-		if !b.Referenced(label) {
-			continue
-		}
-		name, words := "quote4_", []assembler.Param{assembler.Number("dst")}
-		if six {
-			name = "quote6_"
-			words = []assembler.Param{assembler.Number("dst_hi"), assembler.Number("dst_lo")}
-		}
-		body, err := assembler.Take(all.Programs[entry].Instructions, name+kind)
-		if err != nil {
-			return err
-		}
-		b.Global(label, append([]assembler.Param{context, assembler.Number("off"),
-			assembler.Number("left")}, words...)...)
-		b.Emit(r.sized(body)...)
+	number := assembler.Number
+	of := func(six bool, name string, dst ...assembler.Param) assembler.Function {
+		return assembler.Function{Label: QuoteLabel(six), Name: name + at, Entry: entry,
+			Params: append([]assembler.Param{context, number("off"), number("left")}, dst...),
+			Change: r.sized}
 	}
-	return nil
+	return b.Functions(loadQuotes, "look into ICMP errors", of(false, "quote4_", number("dst")),
+		of(true, "quote6_", number("dst_hi"), number("dst_lo")))
 }

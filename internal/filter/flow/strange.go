@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"fmt"
 	"sync"
 
 	"levee/internal/filter/assembler"
@@ -25,29 +24,14 @@ var loadStrangers = sync.OnceValues(loadStrange)
 
 // EmitStrange emits those of the functions that are called.
 func (r Room) EmitStrange(b *assembler.Builder) error {
-	all, err := loadStrangers()
-	if err != nil {
-		return fmt.Errorf("read the functions about who has begun: %w", err)
-	}
-	number := assembler.Number
-	for _, f := range []struct {
-		label, name string
-		params      []assembler.Param
-	}{
-		{NoteStranger, "note_stranger", []assembler.Param{number("hash")}},
-		{NoteServed, "note_served", []assembler.Param{number("port")}},
-		{AnswersGroup, "answers_group", []assembler.Param{number("hi"), number("lo"),
-			number("src_hi"), number("port"), number("six")}},
-	} {
-		if !b.Referenced(f.label) {
-			continue
+	of := func(label, name string, params ...string) assembler.Function {
+		f := assembler.Function{Label: label, Name: name, Entry: strangeProgEntry, Change: r.sized}
+		for _, p := range params {
+			f.Params = append(f.Params, assembler.Number(p))
 		}
-		body, err := assembler.Take(all.Programs["entry"].Instructions, f.name)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(r.sized(body)...)
+		return f
 	}
-	return nil
+	return b.Functions(loadStrangers, "know who has begun",
+		of(NoteStranger, "note_stranger", "hash"), of(NoteServed, "note_served", "port"),
+		of(AnswersGroup, "answers_group", "hi", "lo", "src_hi", "port", "six"))
 }

@@ -14,13 +14,10 @@ package fragment
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 	"unsafe"
-
-	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
 )
@@ -93,38 +90,11 @@ var load = sync.OnceValues(loadJudge)
 
 // Emit emits the functions that are called. key is struct key as an argument of a global function.
 func Emit(b *assembler.Builder, key assembler.Param) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that follow fragments: %w", err)
-	}
-	object := all.Programs[judgeProgEntry].Instructions
-	passes := assembler.Number("passes")
-	for _, f := range []struct {
-		label, function string
-		more            []assembler.Param
-	}{
-		{Later, "fragment_later", nil},
-		{End, "fragment_end", []assembler.Param{passes}},
-	} {
-		if !b.Referenced(f.label) {
-			continue // no packet comes to the rule
-		}
-		body, err := assembler.Take(object, f.function)
-		if err != nil {
-			return err
-		}
-		given := b.Fresh("given")
-		b.Global(f.label, append([]assembler.Param{key}, f.more...)...)
-		b.Emit(
-			// A global function has to reckon with no memory at all.
-			asm.JNE.Imm(asm.R1, 0, given),
-			asm.Mov.Imm(asm.R0, 0),
-			asm.Return(),
-		)
-		b.Label(given)
-		b.Emit(body...)
-	}
-	return nil
+	return b.Functions(load, "follow fragments",
+		assembler.Function{Label: Later, Name: "fragment_later", Entry: judgeProgEntry,
+			Params: []assembler.Param{key}},
+		assembler.Function{Label: End, Name: "fragment_end", Entry: judgeProgEntry,
+			Params: []assembler.Param{key, assembler.Number("passes")}})
 }
 
 // Seed draws the key of a memory and writes its times. The memory is all zero else.

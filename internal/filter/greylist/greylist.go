@@ -11,7 +11,6 @@ package greylist
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"sync"
 	"time"
@@ -113,25 +112,19 @@ var load = sync.OnceValues(loadAgain)
 
 // Emit emits the function, for a memory of a room.
 func Emit(b *assembler.Builder, r Room) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the function that knows who comes again: %w", err)
-	}
-	body, err := assembler.Take(all.Programs[againProgEntryGreylist].Instructions,
-		"greylist_judge")
-	if err != nil {
-		return err
-	}
-	number := asm.Mov.Imm(asm.R0, 0).OpCode
-	for i := range body {
-		if body[i].Constant == shiftOf && body[i].OpCode == number {
-			body[i].Constant = int64(r.shift())
-		}
-	}
-	b.Global(Label, assembler.Number("hash"), assembler.Number("meter"),
-		assembler.Number("above"), assembler.Number("window"))
-	b.Emit(body...)
-	return nil
+	return b.Function(load, "know who comes again", assembler.Function{Label: Label,
+		Name: "greylist_judge", Entry: againProgEntryGreylist,
+		Params: []assembler.Param{assembler.Number("hash"), assembler.Number("meter"),
+			assembler.Number("above"), assembler.Number("window")},
+		Change: func(body asm.Instructions) asm.Instructions {
+			number := asm.Mov.Imm(asm.R0, 0).OpCode
+			for i := range body {
+				if body[i].Constant == shiftOf && body[i].OpCode == number {
+					body[i].Constant = int64(r.shift())
+				}
+			}
+			return body
+		}})
 }
 
 // Seed draws the key of a memory and writes its times. The memory is all zero else.

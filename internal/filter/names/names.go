@@ -14,7 +14,6 @@
 package names
 
 import (
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -79,10 +78,6 @@ func WorkSpec() *ebpf.MapSpec {
 
 // Emit emits the function, for programs at tc or at XDP, for packets in one buffer or several.
 func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the function that reads DNS messages: %w", err)
-	}
 	function, entry := "dns_xdp", readProgEntryXdp
 	switch {
 	case tcx:
@@ -90,19 +85,17 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx, frags bool) error 
 	case frags:
 		function, entry = "dns_xdp_frags", readProgEntryXdpFrags
 	}
-	body, err := assembler.Take(all.Programs[entry].Instructions, function)
-	if err != nil {
-		return err
-	}
-	for i := range body {
-		if body[i].Reference() == ".rodata.names" {
-			body[i] = body[i].WithReference(KeysTable)
-		}
-	}
-	b.Global(Label, context, assembler.Number("off"), assembler.Number("left"),
-		assembler.Number("deepest"))
-	b.Emit(body...)
-	return nil
+	return b.Function(load, "read DNS messages", assembler.Function{Label: Label, Name: function,
+		Entry: entry, Params: []assembler.Param{context, assembler.Number("off"),
+			assembler.Number("left"), assembler.Number("deepest")},
+		Change: func(body asm.Instructions) asm.Instructions {
+			for i := range body {
+				if body[i].Reference() == ".rodata.names" {
+					body[i] = body[i].WithReference(KeysTable)
+				}
+			}
+			return body
+		}})
 }
 
 // Stack of the function that searches.

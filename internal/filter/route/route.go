@@ -7,7 +7,6 @@ package route
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -67,34 +66,17 @@ var load = sync.OnceValues(func() (*ebpf.CollectionSpec, error) { return loadRou
 
 // Emit emits the functions that are called.
 func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that ask for routes: %w", err)
-	}
 	suffix, entry := "_xdp", routeProgEntryXdp
 	if tcx {
 		suffix, entry = "_tcx", routeProgEntryTcx
 	}
 	number := assembler.Number
-	for _, f := range []struct {
-		label, function, entry string
-		params                 []assembler.Param
-	}{
-		{Find4, Find4 + suffix, entry, []assembler.Param{context, number("src"), number("dst")}},
-		{Find6, Find6 + suffix, entry, []assembler.Param{context, number("src_hi"),
-			number("src_lo"), number("dst_hi"), number("dst_lo")}},
-		{Tell, Tell, routeProgEntryTcx, []assembler.Param{number("found"), number("vlan"),
-			number("inner")}},
-	} {
-		if !b.Referenced(f.label) {
-			continue
-		}
-		body, err := assembler.Take(all.Programs[f.entry].Instructions, f.function)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(body...)
-	}
-	return nil
+	return b.Functions(load, "ask for routes",
+		assembler.Function{Label: Find4, Name: Find4 + suffix, Entry: entry,
+			Params: []assembler.Param{context, number("src"), number("dst")}},
+		assembler.Function{Label: Find6, Name: Find6 + suffix, Entry: entry,
+			Params: []assembler.Param{context, number("src_hi"), number("src_lo"),
+				number("dst_hi"), number("dst_lo")}},
+		assembler.Function{Label: Tell, Entry: routeProgEntryTcx,
+			Params: []assembler.Param{number("found"), number("vlan"), number("inner")}})
 }

@@ -115,36 +115,16 @@ var load = sync.OnceValues(func() (*ebpf.CollectionSpec, error) { return loadWho
 
 // Emit emits the functions that are called.
 func Emit(b *assembler.Builder, context assembler.Param) error {
-	number := assembler.Number
-	for _, f := range []struct {
-		label  string
-		params []assembler.Param
-	}{ // each in front of those that it calls
-		{UID, []assembler.Param{context}},
-		{GID, []assembler.Param{context}},
-		{Cgroup, []assembler.Param{context}},
-		{"sender_socket", []assembler.Param{context}},
-		{User, []assembler.Param{number("uid")}},
-		{Group, []assembler.Param{number("gid")}},
-		{"sender_unit", []assembler.Param{number("socket")}},
-		{"sender_digest", []assembler.Param{number("bytes"), number("key0"), number("key1")}},
-		{"sender_service", []assembler.Param{number("unit"), number("turn")}},
-		{"sender_container", []assembler.Param{number("unit"), number("below"), number("turn")}},
-		{"sender_ends", []assembler.Param{number("bytes"), number("end"), number("mask")}},
-	} {
-		if !b.Referenced(f.label) {
-			continue
-		}
-		all, err := load()
-		if err != nil {
-			return fmt.Errorf("read the functions that ask who sends: %w", err)
-		}
-		body, err := assembler.Take(all.Programs["entry"].Instructions, f.label)
-		if err != nil {
-			return err
-		}
-		b.Global(f.label, f.params...)
-		b.Emit(body...)
+	of := func(label string, params ...assembler.Param) assembler.Function {
+		return assembler.Function{Label: label, Entry: whoProgEntry, Params: params}
 	}
-	return nil
+	number := assembler.Number
+	return b.Functions(load, "ask who sends", // each in front of those that it calls
+		of(UID, context), of(GID, context), of(Cgroup, context), of("sender_socket", context),
+		of(User, number("uid")), of(Group, number("gid")),
+		of("sender_unit", number("socket")),
+		of("sender_digest", number("bytes"), number("key0"), number("key1")),
+		of("sender_service", number("unit"), number("turn")),
+		of("sender_container", number("unit"), number("below"), number("turn")),
+		of("sender_ends", number("bytes"), number("end"), number("mask")))
 }

@@ -11,7 +11,6 @@
 package shadow
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -57,10 +56,6 @@ var load = sync.OnceValues(loadNote)
 
 // Emit emits the function.
 func Emit(b *assembler.Builder, context assembler.Param, tcx bool, link packet.Link) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the function that notes what a shadow would do: %w", err)
-	}
 	function, entry := "shadow_xdp", noteProgEntryXdp
 	switch {
 	case tcx && link == packet.L3:
@@ -70,14 +65,9 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool, link packet.L
 	case link == packet.L3:
 		function, entry = "shadow_xdp_ip", noteProgEntryXdpIp
 	}
-	body, err := assembler.Take(all.Programs[entry].Instructions, function)
-	if err != nil {
-		return err
-	}
-	b.Global(Label, context, assembler.Number("judged"), assembler.Number("would"),
-		assembler.Number("bytes"))
-	b.Emit(body...)
-	return nil
+	return b.Function(load, "note what a shadow would do", assembler.Function{Label: Label,
+		Name: function, Entry: entry, Params: []assembler.Param{context,
+			assembler.Number("judged"), assembler.Number("would"), assembler.Number("bytes")}})
 }
 
 // A Verdict is what a policy does with a packet.

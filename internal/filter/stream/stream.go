@@ -125,35 +125,25 @@ func PortsSpec(ports []Ports) (*ebpf.MapSpec, error) {
 		Contents: []ebpf.MapKV{{Key: uint32(0), Value: raw}}}, nil
 }
 
-// Emit emits the functions that are called.
+// Emit emits the functions.
 func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the functions that know streams: %w", err)
-	}
 	meet, entry := "stream_meet_xdp", beginProgEntryXdp
 	if tcx {
 		meet, entry = "stream_meet_tcx", beginProgEntryTcx
 	}
-	hash, id := assembler.Number("hash"), assembler.Number("id")
-	for _, f := range []struct {
-		label, function string
-		params          []assembler.Param
-	}{
-		{Meet, meet, []assembler.Param{context, hash, assembler.Number("place")}},
-		{Seek, Seek, []assembler.Param{hash, assembler.Number("segment"),
-			assembler.Number("off"), id}},
-		{Enter, Enter, []assembler.Param{hash, id, assembler.Number("start")}},
-		{Note, Note, []assembler.Param{hash, id, assembler.Number("sought"),
-			assembler.Number("state")}},
-		{take, take, []assembler.Param{hash}}, // called by its name in C
+	number := assembler.Number
+	hash, id := number("hash"), number("id")
+	for _, f := range []assembler.Function{
+		{Label: Meet, Name: meet, Params: []assembler.Param{context, hash, number("place")}},
+		{Label: Seek, Params: []assembler.Param{hash, number("segment"), number("off"), id}},
+		{Label: Enter, Params: []assembler.Param{hash, id, number("start")}},
+		{Label: Note, Params: []assembler.Param{hash, id, number("sought"), number("state")}},
+		{Label: take, Params: []assembler.Param{hash}}, // called by its name in C
 	} {
-		body, err := assembler.Take(all.Programs[entry].Instructions, f.function)
-		if err != nil {
+		f.Entry = entry
+		if err := b.Function(load, "know streams", f); err != nil {
 			return err
 		}
-		b.Global(f.label, f.params...)
-		b.Emit(body...)
 	}
 	return nil
 }

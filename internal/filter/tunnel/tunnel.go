@@ -7,10 +7,7 @@
 package tunnel
 
 import (
-	"fmt"
 	"sync"
-
-	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/assembler"
 )
@@ -41,10 +38,6 @@ var load = sync.OnceValues(loadWithin)
 
 // Emit emits the function for a hook. memory and context are its arguments that are no numbers.
 func Emit(b *assembler.Builder, memory, context assembler.Param, tcx, frags bool) error {
-	all, err := load()
-	if err != nil {
-		return fmt.Errorf("read the function that decodes what tunnels carry: %w", err)
-	}
 	function, entry := "inner_xdp", withinProgEntryXdp
 	switch {
 	case tcx:
@@ -52,19 +45,7 @@ func Emit(b *assembler.Builder, memory, context assembler.Param, tcx, frags bool
 	case frags:
 		function, entry = "inner_xdp_frags", withinProgEntryXdpFrags
 	}
-	body, err := assembler.Take(all.Programs[entry].Instructions, function)
-	if err != nil {
-		return err
-	}
-	given := b.Fresh("given")
-	b.Global(Label, memory, context, assembler.Number("place"), assembler.Number("kind"))
-	b.Emit(
-		// A global function has to reckon with no memory at all.
-		asm.JNE.Imm(asm.R1, 0, given),
-		asm.Mov.Imm(asm.R0, None),
-		asm.Return(),
-	)
-	b.Label(given)
-	b.Emit(body...)
-	return nil
+	return b.Function(load, "decode what tunnels carry", assembler.Function{Label: Label,
+		Name: function, Entry: entry, Without: None, Params: []assembler.Param{memory, context,
+			assembler.Number("place"), assembler.Number("kind")}})
 }
