@@ -25,7 +25,7 @@ func askAPI() {
 	if *token != "" {
 		req.Header.Set("Authorization", "Bearer "+readToken(*token))
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	if *socket != "" {
 		client.Transport = &http.Transport{DialContext: func(context.Context, string,
 			string) (net.Conn,

@@ -37,7 +37,7 @@ func sshd() {
 // Without a program it holds it until it is killed or the other end goes, or for longer than any
 // story takes.
 func over() {
-	c, err := net.DialTimeout("tcp", os.Args[1], 5*time.Second)
+	c, err := net.DialTimeout("tcp", os.Args[1], longest)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "over:", err)
 		os.Exit(1)

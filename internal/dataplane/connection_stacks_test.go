@@ -125,7 +125,7 @@ func dialFrom(t *testing.T, ns netns.NsHandle, from, to string) (net.Conn, error
 	d := in(t, ns, func() (dialed, error) {
 		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)),
 			Control: withOptions(option(unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))}
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), hangs)
 		defer cancel()
 		c, err := dialer.DialContext(ctx, "tcp", to)
 		return dialed{c, err}, nil
@@ -267,7 +267,7 @@ func fastOpen(t *testing.T, n *testNet, w *wire) error {
 			return d.DialContext(t.Context(), "tcp", "198.51.100.1:9000")
 		})
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(8 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(hangs))
 		if _, err := io.WriteString(c, "hello"); err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func TestFailureOrDeathAtAnyStepEndsNoConnection(t *testing.T) {
 						expire(t)
 					}
 					for j, conn := range all {
-						if err := speaks(conn, 10*time.Second); err != nil {
+						if err := speaks(conn); err != nil {
 							t.Fatalf("%s: connection %d: %v", what, j, err)
 						}
 					}

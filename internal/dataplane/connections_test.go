@@ -89,14 +89,14 @@ func serveEcho(l net.Listener) {
 
 func dial(t testing.TB, ns netns.NsHandle, addr string) net.Conn {
 	t.Helper()
-	c := in(t, ns, func() (net.Conn, error) { return net.DialTimeout("tcp", addr, 5*time.Second) })
+	c := in(t, ns, func() (net.Conn, error) { return net.DialTimeout("tcp", addr, hangs) })
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 // speaks says whether a line comes back over a connection.
-func speaks(c net.Conn, within time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+func speaks(c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(hangs)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintln(c, "hello"); err != nil {
@@ -123,7 +123,7 @@ func TestConnections(t *testing.T) {
 		n.run(t, string(mode), func(t *testing.T) {
 			before := kernelObjects(t)
 			silent := dial(t, n.peer, "198.51.100.1:9000") // only its other end will send first
-			if err := speaks(silent, 5*time.Second); err != nil {
+			if err := speaks(silent); err != nil {
 				t.Fatal(err)
 			}
 			up := func(text string, confirm time.Duration) {
@@ -133,7 +133,7 @@ func TestConnections(t *testing.T) {
 				}
 			}
 			up(connectionPolicy, 0)
-			if err := speaks(silent, 5*time.Second); err != nil {
+			if err := speaks(silent); err != nil {
 				t.Errorf("a connection that is older than the policy: %v", err)
 			}
 			all := []net.Conn{silent, dial(t, n.peer, "198.51.100.1:9000"),
@@ -141,7 +141,7 @@ func TestConnections(t *testing.T) {
 			living := func(when string) {
 				t.Helper()
 				for i, c := range all {
-					if err := speaks(c, 5*time.Second); err != nil {
+					if err := speaks(c); err != nil {
 						t.Errorf("%s: connection %d: %v", when, i, err)
 					}
 				}

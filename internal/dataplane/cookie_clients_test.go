@@ -196,5 +196,5 @@ func connects(t testing.TB, ns netns.NsHandle, from, to string, multipath bool) 
 	if err != nil {
 		return 0, err
 	}
-	return again, speaks(c, time.Minute)
+	return again, speaks(c)
 }

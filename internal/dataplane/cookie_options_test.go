@@ -12,7 +12,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -40,7 +39,7 @@ var headerOptions = []struct {
 func connectsWith(t testing.TB, ns netns.NsHandle, from, to string, options int) error {
 	t.Helper()
 	o := headerOptions[options]
-	d := net.Dialer{Timeout: 2 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)},
+	d := net.Dialer{Timeout: hangs, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)},
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			_ = c.Control(func(fd uintptr) {
 				err = unix.SetsockoptString(int(fd), o.level, o.option, string(o.value))
@@ -59,7 +58,7 @@ func connectsWith(t testing.TB, ns netns.NsHandle, from, to string, options int)
 		return r.err
 	}
 	defer r.c.Close()
-	return speaks(r.c, 2*time.Second)
+	return speaks(r.c)
 }
 
 // vlanOn puts a VLAN device on another one, and says whether this kernel has such devices.

@@ -173,7 +173,7 @@ func TestATransferDuringAFlood(t *testing.T) {
 		c := status(t).Cookies
 		return c != nil && len(c.Answering) > 0
 	})
-	d := net.Dialer{Timeout: 10 * time.Second}
+	d := net.Dialer{Timeout: hangs}
 	c := in(t, n.peer, func() (net.Conn, error) { return d.Dial("tcp", "198.51.100.1:9000") })
 	defer c.Close()
 	sent := sha256.New()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"levee/internal/await"
 	"levee/internal/dataplane/tap"
@@ -69,7 +68,7 @@ func TestForgedFlowsAreNeverProven(t *testing.T) {
 			}
 			dial := func(from string) net.Conn {
 				return in(t, n.peer, func() (net.Conn, error) {
-					d := net.Dialer{Timeout: 20 * time.Second,
+					d := net.Dialer{Timeout: hangs,
 						LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 					return d.Dial("tcp", "10.9.0.1:9000")
 				})

@@ -158,12 +158,12 @@ func TestClientsReachWhatSYNPROXYGuards(t *testing.T) {
 	asks := func(with string) {
 		t.Helper()
 		err := in(t, n.peer, func() (error, error) {
-			c, err := net.DialTimeout("tcp", "198.51.100.1:9000", 10*time.Second)
+			c, err := net.DialTimeout("tcp", "198.51.100.1:9000", hangs)
 			if err != nil {
 				return err, nil
 			}
 			defer c.Close()
-			return echoes(c, 5000, time.Minute), nil
+			return echoes(c, 5000, hangs), nil
 		})
 		if err != nil {
 			t.Errorf("with %s: %v", with, err)
@@ -236,7 +236,7 @@ func (n *testNet) servedOf(t *testing.T, older []net.Conn) (out []served) {
 		}).err
 		try(fmt.Sprintf("%s, %d bytes from %s to %s", network, size, from[here], to), err)
 	}
-	const long, short = time.Minute, 200 * time.Millisecond
+	const long, short = hangs, 200 * time.Millisecond
 	for i, c := range older {
 		try(fmt.Sprint("older connection ", i), echoes(c, 5, long))
 	}
@@ -268,7 +268,7 @@ func (n *testNet) burst(t *testing.T, to string) error {
 		}
 	}
 	for came := 0; ; came++ {
-		within := time.Minute
+		within := hangs
 		if came >= 7 { // those that the limit lets in
 			within = 100 * time.Millisecond
 		}

@@ -282,7 +282,7 @@ func listen(t *testing.T, family int) (came func(port, of int) int, end func()) 
 		all[port] = c
 	}
 	came = func(port, of int) (n int) {
-		patience := time.Second
+		patience := hangs
 		if of == 0 {
 			patience = 2 * time.Millisecond
 		}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -23,6 +24,9 @@ import (
 	"levee/internal/kernel"
 	"levee/internal/lang/policy"
 )
+
+// hangs is for what never comes: however busy a machine is, nothing that comes takes as long.
+const hangs = time.Minute
 
 // testNet is two network namespaces joined by a veth pair:
 //

@@ -80,7 +80,7 @@ func TestAStreamIsSearchedOverItsSegments(t *testing.T) {
 					if got := <-said; got != text {
 						t.Fatalf("%s: the server got %q, not %q", to, got, text)
 					}
-					c.SetReadDeadline(time.Now().Add(time.Minute))
+					c.SetReadDeadline(time.Now().Add(hangs))
 					if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 						t.Fatal(err)
 					}

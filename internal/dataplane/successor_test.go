@@ -3,11 +3,11 @@ package dataplane
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
@@ -50,12 +50,9 @@ func TestACardOfAnotherDriverHasTheEntriesOfTheOneBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			addIfb(t, "lv0")
-			end := time.Now().Add(10 * time.Second)
-			for len(must(inspect.Status(t.Context(), false))) == 0 {
-				if time.Now().After(end) {
-					t.Fatal("it has no policy")
-				}
-			}
+			await.True(t, "it has a policy", func() bool {
+				return len(must(inspect.Status(t.Context(), false))) > 0
+			})
 			a := status(t)
 			if now := flowsOf(t); now != flows {
 				t.Errorf("the memory of connections is map %d, before %d", now, flows)

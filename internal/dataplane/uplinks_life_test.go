@@ -76,7 +76,7 @@ func (n *twoUplinks) session(t testing.TB) ends {
 	l := in(t, n.here, func() (net.Listener, error) { return net.Listen("tcp", uplinkHere+":22") })
 	defer l.Close()
 	far := in(t, n.peer, func() (net.Conn, error) {
-		d := net.Dialer{Timeout: 3 * time.Second,
+		d := net.Dialer{Timeout: hangs,
 			LocalAddr: &net.TCPAddr{IP: net.ParseIP(uplinkFar)}}
 		return d.Dial("tcp", uplinkHere+":22")
 	})

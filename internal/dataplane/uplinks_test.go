@@ -94,7 +94,7 @@ func (n *twoUplinks) bringOn(devs, names []string, text string, confirm time.Dur
 func reaches(t testing.TB, ns netns.NsHandle, from, to string) error {
 	t.Helper()
 	return in(t, ns, func() (error, error) {
-		d := net.Dialer{Timeout: 3 * time.Second}
+		d := net.Dialer{Timeout: hangs}
 		if from != "" {
 			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 		}
@@ -103,7 +103,7 @@ func reaches(t testing.TB, ns netns.NsHandle, from, to string) error {
 			return err, nil
 		}
 		defer c.Close()
-		return speaks(c, 3*time.Second), nil
+		return speaks(c), nil
 	})
 }
 

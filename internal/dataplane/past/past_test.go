@@ -105,7 +105,7 @@ func TestWhatCannotBeWrittenLeavesWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	var steps []string
 	s := Store{dir, func(name string) error { steps = append(steps, name); return nil }}
-	for n := range Most {
+	for n := range most {
 		add(t, s, numbered(n+1))
 	}
 	steps = nil
@@ -137,7 +137,7 @@ func TestWhatCannotBeWrittenLeavesWhatIsThere(t *testing.T) {
 	s.Step = nil
 	add(t, s, numbered(13))
 	are(t, s, "in the end", 13, 12, 11, 10, 9, 8, 7, 6, 5, 4)
-	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != Most {
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != most {
 		t.Errorf("left: %v", left)
 	}
 }
