@@ -73,15 +73,7 @@ func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON, forc
 	if err != nil {
 		return err
 	}
-	in, err := cgroup.Of(c.State.Pid)
-	if err != nil {
-		return err
-	}
-	if in, err = c.cgroup(in); err != nil {
-		return err
-	}
-	o.Name = service.ContainerPrefix + c.Name
-	if o.CGroup, err = cgroup.Dir(in); err != nil {
+	if err := c.into(o); err != nil {
 		return err
 	}
 	if err := e.spares(ctx, o, p, force); err != nil {
@@ -102,6 +94,20 @@ type container struct {
 
 // minID is how many digits of the number of a container nobody else has. Engines tell 64.
 const minID = 12
+
+// into has a policy be that of the container, which runs.
+func (c *container) into(o *service.Options) error {
+	in, err := cgroup.Of(c.State.Pid)
+	if err != nil {
+		return err
+	}
+	if in, err = c.cgroup(in); err != nil {
+		return err
+	}
+	o.Name = service.ContainerPrefix + c.Name
+	o.CGroup, err = cgroup.Dir(in)
+	return err
+}
 
 // cgroup returns the cgroup of the container, of the one of its first process: the first part that
 // has the number of the container. Below it the container makes others, as systemd in it does. One

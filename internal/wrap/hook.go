@@ -15,7 +15,6 @@ import (
 	"levee/internal/cli"
 	"levee/internal/dataplane/service"
 	"levee/internal/host/account"
-	"levee/internal/host/cgroup"
 )
 
 // policyKey is the annotation of a container that names its policy, or the label of one of
@@ -69,6 +68,7 @@ func (e *env) hook(ctx context.Context, root string) error {
 			"createRuntime hook", state.ID)
 	}
 	c := &container{ID: state.ID, Name: state.ID[:minID]}
+	c.State.Pid = state.Pid
 	told, err := account.ContainerOf(root, state.ID)
 	if err == nil && validContainer.MatchString(told.Name) {
 		c.Name = told.Name
@@ -81,15 +81,7 @@ func (e *env) hook(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	in, err := cgroup.Of(state.Pid)
-	if err != nil {
-		return err
-	}
-	if in, err = c.cgroup(in); err != nil {
-		return err
-	}
-	o.Name = service.ContainerPrefix + c.Name
-	if o.CGroup, err = cgroup.Dir(in); err != nil {
+	if err := c.into(o); err != nil {
 		return err
 	}
 	if err := e.put(ctx, o, p, false); err != nil {

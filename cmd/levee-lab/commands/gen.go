@@ -226,9 +226,9 @@ func (e *env) genConfig(cmd *cobra.Command, f *genFlags) (c gen.Config, err erro
 	case "packet":
 		c.Template, err = e.parseTemplate("--packet", strings.NewReader(f.packet))
 	case "template":
-		c.Template, err = e.openTemplate(f.template)
+		c.Template, err = e.openPackets(f.template, e.parseTemplate)
 	case "trafgen":
-		c.Template, err = e.openTrafgen(f.trafgen)
+		c.Template, err = e.openPackets(f.trafgen, e.parseTrafgen)
 	case "pcap":
 		if f.pcap == cli.StdinName && f.loop {
 			return c, cli.Usagef(cmd, "--loop needs a file, not standard input")
@@ -368,8 +368,9 @@ func (e *env) gen(c gen.Config, asJSON bool) error {
 	return nil
 }
 
-// openTemplate reads the packets of a file.
-func (e *env) openTemplate(path string) ([]spec.Packet, error) {
+// openPackets reads the packets of a file.
+func (e *env) openPackets(path string, parse func(string, io.Reader) ([]spec.Packet, error)) (
+	[]spec.Packet, error) {
 	r, err := e.Open(path)
 	if err != nil {
 		return nil, err
@@ -378,22 +379,14 @@ func (e *env) openTemplate(path string) ([]spec.Packet, error) {
 	if path == cli.StdinName {
 		path = "standard input"
 	}
-	return e.parseTemplate(path, r)
+	return parse(path, r)
 }
 
 // maxConfiguration bounds a configuration of trafgen, in bytes.
 const maxConfiguration = 16 << 20
 
-// openTrafgen reads the packets of a configuration of trafgen.
-func (e *env) openTrafgen(path string) ([]spec.Packet, error) {
-	r, err := e.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	if path == cli.StdinName {
-		path = "standard input"
-	}
+// parseTrafgen reads the packets of a configuration of trafgen.
+func (e *env) parseTrafgen(path string, r io.Reader) ([]spec.Packet, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -16,8 +16,7 @@ import (
 // Leases in the order of their entries are fastest.
 func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 	positions map[string][]byte) error {
-	next := l.clock
-	err := l.update(func(tx *bbolt.Tx) error {
+	return l.write(leases, positions, func(tx *bbolt.Tx) error {
 		s, err := l.number(tx, sets, set)
 		if err != nil {
 			return err
@@ -59,6 +58,18 @@ func (l *Ledger) Change(set, origin string, leases []Lease, gone []Entry,
 			if err := b.of(k).Put(k, values[at:len(values):len(values)]); err != nil {
 				return err
 			}
+		}
+		return nil
+	})
+}
+
+// write makes a change of leases, and notes them and positions, in one transaction.
+func (l *Ledger) write(leases []Lease, positions map[string][]byte,
+	change func(*bbolt.Tx) error) error {
+	next := l.clock
+	err := l.update(func(tx *bbolt.Tx) (err error) {
+		if err := change(tx); err != nil {
+			return err
 		}
 		if next, err = l.clock.note(tx, leases); err != nil {
 			return err

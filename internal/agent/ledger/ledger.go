@@ -449,22 +449,14 @@ func (l *Ledger) Record(leases []Lease, positions map[string][]byte) error {
 		return cmp.Or(cmp.Compare(l.names[sets][a.Set], l.names[sets][b.Set]),
 			strings.Compare(a.Set, b.Set), a.Entry.Compare(b.Entry))
 	})
-	next := l.clock
-	err := l.update(func(tx *bbolt.Tx) (err error) {
+	return l.write(leases, positions, func(tx *bbolt.Tx) error {
 		for i := range leases {
 			if err := l.record(tx, &leases[i]); err != nil {
 				return err
 			}
 		}
-		if next, err = l.clock.note(tx, leases); err != nil {
-			return err
-		}
-		return notePositions(tx, positions)
+		return nil
 	})
-	if err == nil {
-		l.clock = next
-	}
-	return err
 }
 
 func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {

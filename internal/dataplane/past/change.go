@@ -35,8 +35,8 @@ func outDefault(p *policy.Policy) action.Action {
 	return p.Out.Default.Action
 }
 
-// Compare says what is otherwise in a policy than in one before it.
-func Compare(before, now *policy.Policy) Change {
+// compare says what is otherwise in a policy than in one before it.
+func compare(before, now *policy.Policy) Change {
 	texts := func(p *policy.Policy) (all []string) {
 		for _, r := range slices.Concat(p.Protect, p.Rules) {
 			all = append(all, r.Text)

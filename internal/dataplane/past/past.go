@@ -25,8 +25,8 @@ import (
 	"levee/internal/lang/setfile"
 )
 
-// Most limits the policies of an interface that are kept.
-const Most = 10
+// most limits the policies of an interface that are kept.
+const most = 10
 
 // mostBytes bounds the files of one interface together; the newest may be larger.
 const mostBytes = 256 << 20
@@ -149,7 +149,7 @@ func (s Store) prune(numbers []int) error {
 			return serr
 		}
 		sum += info.Size()
-		if newer := len(numbers) - 1 - i; newer > 0 && (newer >= Most || sum > mostBytes) {
+		if newer := len(numbers) - 1 - i; newer > 0 && (newer >= most || sum > mostBytes) {
 			gone = append(gone, s.path(n))
 		}
 	}

@@ -49,7 +49,7 @@ func NewReport(dev string, all []Policy, inForce func(*Policy) bool, tell func(e
 		var before *policy.Policy
 		if row.Older = i+1 < len(all); row.Older {
 			if before = read(&all[i+1]); before != nil && now != nil {
-				c := Compare(before, now)
+				c := compare(before, now)
 				row.Change = &c
 			}
 		}

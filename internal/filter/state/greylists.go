@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"strings"
 
 	"levee/internal/filter/greylist"
 	"levee/internal/filter/price"
@@ -68,10 +67,11 @@ var greylists = Row{
 			return nil
 		}
 		clients := quantity.Plural(g.Clients, "client")
+		dropping := forRules("dropping", g.Dropping)
 		return []Line{{"greylists", g.Clients,
-			fmt.Sprintf("%s, %d have come again, %s", clients, g.Again, g.dropping()), "greylist",
+			fmt.Sprintf("%s, %d have come again, %s", clients, g.Again, dropping), "greylist",
 			fmt.Sprintf("%s within a minute, %d have come again; room for %d; %d gave way; %s",
-				clients, g.Again, g.Places, g.Evicted, g.dropping())}}
+				clients, g.Again, g.Places, g.Evicted, dropping)}}
 	},
 }
 
@@ -81,16 +81,4 @@ func ofGreylists(m *Memories) *Greylists { return m.Greylists }
 type Greylists struct {
 	greylist.Stats
 	Dropping []diag.Shown `json:"dropping"` // rules that drop who comes for the first time now
-}
-
-// dropping names the rules.
-func (g *Greylists) dropping() string {
-	if len(g.Dropping) == 0 {
-		return "dropping nobody"
-	}
-	var names []string
-	for _, r := range g.Dropping {
-		names = append(names, string(r))
-	}
-	return "dropping for " + strings.Join(names, ", ")
 }

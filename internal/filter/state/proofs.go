@@ -103,9 +103,10 @@ var proofs = Row{
 			return nil
 		}
 		clients := quantity.Plural(p.Sources, "client")
-		return []Line{{"cookies", p.Sources, clients + " proven, " + p.answering(), "cookies",
+		answering := forRules("answering", p.Answering)
+		return []Line{{"cookies", p.Sources, clients + " proven, " + answering, "cookies",
 			fmt.Sprintf("%s proven; room for %d; %d proofs, %d forged; %s", clients, p.Places,
-				p.Proven, p.Forged, p.answering())}}
+				p.Proven, p.Forged, answering)}}
 	},
 }
 
@@ -117,14 +118,14 @@ type Proofs struct {
 	Answering []diag.Shown `json:"answering"` // rules that answer SYNs or queries now
 }
 
-// answering names the rules.
-func (p *Proofs) answering() string {
-	if len(p.Answering) == 0 {
-		return "answering nobody"
+// forRules says what is done now, and which rules ask for that.
+func forRules(done string, rules []diag.Shown) string {
+	if len(rules) == 0 {
+		return done + " nobody"
 	}
 	var names []string
-	for _, r := range p.Answering {
+	for _, r := range rules {
 		names = append(names, string(r))
 	}
-	return "answering for " + strings.Join(names, ", ")
+	return done + " for " + strings.Join(names, ", ")
 }
