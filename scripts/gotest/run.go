@@ -106,13 +106,22 @@ func (r *runner) run(spread, alone, all []string) (err error) {
 
 // split lists packages that have tests, those of spread and alone in the order of the patterns.
 func split(spread, alone, all []string) (p plan, err error) {
+	args := []string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}" +
+		"{{range .Match}}\t{{.}}{{end}}{{end}}"}
+	args = append(slices.Concat(args, spread), all...)
+	for _, a := range alone {
+		pattern, _, _ := strings.Cut(a, ":")
+		args = append(args, pattern)
+	}
+	out, err := goTool(args...).Output()
+	if err != nil {
+		return p, err
+	}
 	list := func(pattern string) (pkgs []pkg) {
-		out, err2 := goTool("list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}"+
-			"{{.ImportPath}}\t{{.Dir}}{{end}}", pattern).Output()
-		err = errors.Join(err, err2)
 		for line := range strings.Lines(string(out)) {
-			if path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t"); path != "" {
-				pkgs = append(pkgs, pkg{path: path, dir: dir})
+			fields := strings.Split(strings.TrimSpace(line), "\t")
+			if len(fields) > 2 && slices.Contains(fields[2:], pattern) {
+				pkgs = append(pkgs, pkg{path: fields[0], dir: fields[1]})
 			}
 		}
 		return pkgs

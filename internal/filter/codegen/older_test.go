@@ -249,31 +249,6 @@ var pointers = map[asm.BuiltinFunc]bool{asm.FnMapLookupElem: true, asm.FnSkcLook
 	asm.FnSkLookupTcp: true, asm.FnSkLookupUdp: true, asm.FnRingbufReserve: true,
 	asm.FnTcpSock: true, asm.FnSkFullsock: true, asm.FnGetListenerSock: true}
 
-// Linux 6.1 refused every policy: clang had laid out a loop of the decoder so that an instruction
-// fell into it, and leaves of trees and shapes of endpoints were counted down to "not 0".
-func TestOlderVerifiersTakeLoopsAndResults(t *testing.T) {
-	loops := 0
-	for name, p := range manyPolicies(t) {
-		for _, target := range []codegen.Target{{CPUs: 4, Frags: true},
-			{CPUs: 4, Hook: codegen.TCX}, {CPUs: 4, Bytecode: true}} {
-			prog, err := codegen.Compile(p, target)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			for program, spec := range prog.Spec.Programs {
-				faults, n := olderFaults(t, spec.Instructions)
-				loops += n
-				for _, fault := range faults {
-					t.Errorf("%s, %+v: %s: %s", name, target, program, fault)
-				}
-			}
-		}
-	}
-	if loops == 0 {
-		t.Error("no program has a loop: the policies do not cover what they should")
-	}
-}
-
 // The decoders for devices without Ethernet headers are functions of their own.
 func TestOlderVerifiersTakeLoopsWithoutEthernet(t *testing.T) {
 	p := resolved(t, "drop from 192.0.2.0/24 tcp port { 22, 80 }\ndefault pass\n")
