@@ -23,6 +23,11 @@ import (
 	"levee/internal/lang/policy"
 )
 
+// Read reads a list of at most so many entries.
+func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
+	return (&reader{of: of, most: most}).read(r)
+}
+
 func of(change func(*policy.Feed)) *policy.Feed {
 	f := &policy.Feed{Shortest4: 8, Shortest6: 16}
 	if change != nil {

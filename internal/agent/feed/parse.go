@@ -105,11 +105,6 @@ func (in *reader) reads() func(*reader, io.Reader) error {
 	return readLines
 }
 
-// Read reads a list of at most so many entries.
-func Read(r io.Reader, of *policy.Feed, most int) (*List, error) {
-	return (&reader{of: of, most: most}).read(r)
-}
-
 func (in *reader) read(r io.Reader) (*List, error) {
 	b := bufio.NewReader(r)
 	if err := begins(b); err != nil {
