@@ -6,84 +6,152 @@ import (
 	"slices"
 
 	"levee/internal/filter/ir"
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 )
 
-// begun is what a rule of the other side asks of the packets that it passes, so that a connection
-// may begin with one: addresses and ports as a packet of this side has them.
+// begun is packets that a rule of the other side passes while nothing is known, so that a
+// connection may begin with them.
 type begun struct {
-	src, dst netip.Prefix // invalid: any
-	from, to uint64       // ports; 0: any
-	words    string       // of the packet before: its length, and who sends it
+	class   ir.Class
+	asked   map[sideKey][]field.Range // addresses and ports, as packets of this side have them
+	words   string                    // for what else one has: length and payload, who sends it
+	entries []Entry                   // that the rule asks for
 }
 
-// mostBegun bounds the rules of a policy by which connections begin in examples.
-const mostBegun = 16
+// Bounds of the search for packets with which connections begin.
+const (
+	mostBegun  = 16      // of a class that the rules of one policy pass
+	begunSteps = 1 << 10 // for a packet of one rule
+)
 
-// beginnings returns what the rules of the other side pass, for packets of a class.
-func beginnings(c ir.Class, of []*policy.Policy) (all []begun) {
-	for _, p := range of {
+// beginnings returns what the rules of the other side pass of a class. An error that arrives
+// belongs to a connection by the packet that it quotes, so that there are others for these.
+func (s *space) beginnings(c ir.Class) []begun {
+	c.Fragment = false
+	if all, ok := s.begun[c]; ok {
+		return all
+	}
+	of := []ir.Transport{c.Transport}
+	if c.Transport == ir.ICMP && !s.leaves {
+		of = append(of, ir.UDP, ir.TCP)
+	}
+	var all []begun
+	for _, p := range s.of {
 		other := p.Whole()
 		if !p.Leaves() {
-			if other = other.Leaving(); other == nil {
+			other = leaving(other)
+		}
+		prog := ir.Build(other)
+		for _, t := range of {
+			begins := ir.Class{Family: c.Family, Transport: t}
+			all = append(all, passed(begins, other, prog.Lists[begins.Index()])...)
+		}
+	}
+	if s.begun == nil {
+		s.begun = map[ir.Class][]begun{}
+	}
+	s.begun[c] = all
+	return all
+}
+
+// passed returns a packet of a class for each of the rules that pass some while nothing is known.
+func passed(c ir.Class, p *policy.Policy, rules []ir.Rule) (all []begun) {
+	s := newSpace(c, 0, p)
+	list := s.lower(p, rules)
+	s.close()
+	begins := s.beginning()
+	seen := map[string]bool{}
+	for i, r := range list {
+		if len(all) == mostBegun {
+			break
+		}
+		if r.outcome != Pass {
+			continue
+		}
+		none := slices.Concat(s.impossible, s.unsaid, list[:i])
+		for _, wants := range begins {
+			where, ok := s.within(nil, slices.Concat(r.wants, wants))
+			if !ok {
 				continue
 			}
-		}
-		n := 0
-		for _, r := range other.Rules {
-			if b, ok := beginning(c, r); ok && n < mostBegun && !slices.Contains(all, b) {
+			if where, ok = (&search{s, begunSteps}).find(where, r.unions, none); !ok {
+				continue
+			}
+			b, ok := (&point{space: s, box: where, class: c}).begins()
+			if key := fmt.Sprint(b); ok && !seen[key] {
+				seen[key] = true
 				all = append(all, b)
-				n++
 			}
 		}
 	}
 	return all
 }
 
-// beginning returns what a rule passes; false if it passes nothing, or only what is known.
-func beginning(c ir.Class, r *policy.Rule) (b begun, ok bool) {
-	if r.Action != action.Pass && r.Action != action.Protect {
-		return b, false
+// beginning returns what packets ask for by which a connection begins, each list for itself: that
+// nothing is known, or a SYN-ACK that leaves, which answers by its form.
+func (s *space) beginning() [][]want {
+	known, asked := s.index[sideKey{about: ofNumber, field: field.Flow}]
+	if !asked {
+		return [][]want{nil}
 	}
-	for i := range r.Match {
-		t := &r.Match[i]
-		if t.Not {
-			continue
-		}
-		switch f := t.Field; {
-		case f == field.Flow:
-			return b, false
-		case f == field.SrcAddr:
-			b.dst = prefixOf(c, t)
-		case f == field.DstAddr:
-			b.src = prefixOf(c, t)
-		case f == field.SrcPort && len(t.Ranges) > 0:
-			b.to = t.Ranges[0].Lo
-		case f == field.DstPort && len(t.Ranges) > 0:
-			b.from = t.Ranges[0].Lo
-		case f == field.Len && len(t.Ranges) > 0:
-			b.words += fmt.Sprintf(" len %d", max(t.Ranges[0].Lo, min(t.Ranges[0].Hi, 100)))
-		case len(t.Senders) > 0:
-			b.words += fmt.Sprintf(" %s %q", f.Word(), t.Senders[0])
-		case f == field.UID || f == field.GID:
-			b.words += fmt.Sprintf(" %s %d", f.Word(), t.Ranges[0].Lo)
-		}
+	all := [][]want{{{known, single(0)}}}
+	if s.leaves && s.class.Transport == ir.TCP {
+		const both = packet.SYN | packet.ACK
+		all = append(all, []want{{s.number(field.TCPFlags), single(both)}})
 	}
-	return b, b != begun{}
+	return all
 }
 
-// prefixOf returns a prefix of the class's family among those that a term asks for.
-func prefixOf(c ir.Class, t *policy.Term) netip.Prefix {
-	all := t.Prefixes
-	if t.Set != nil && t.Set.Kind != policy.Dynamic {
-		all = t.Set.Prefixes
+// mirrored are the sides that addresses and ports of one direction have in the other.
+var mirrored = map[sideKey]sideKey{
+	{about: ofSource}:                       {about: ofDestination},
+	{about: ofSourceLow}:                    {about: ofDestinationLow},
+	{about: ofDestination}:                  {about: ofSource},
+	{about: ofDestinationLow}:               {about: ofSourceLow},
+	{about: ofNumber, field: field.SrcPort}: {about: ofNumber, field: field.DstPort},
+	{about: ofNumber, field: field.DstPort}: {about: ofNumber, field: field.SrcPort},
+}
+
+// begins returns the packet as one with which a connection begins; false if none can be made.
+func (p *point) begins() (b begun, ok bool) {
+	b.class, b.asked = p.class, map[sideKey][]field.Range{}
+	if b.entries, ok = p.entries(); !ok {
+		return b, false
 	}
-	for _, p := range all {
-		if p.Addr().Is6() == (c.Family == ir.IPv6) {
-			return p
+	for key, other := range mirrored {
+		if i, ok := p.index[key]; ok && i < len(p.box) && p.box[i] != nil {
+			b.asked[other] = p.box[i]
 		}
 	}
-	return netip.Prefix{}
+	if len(b.entries) > 0 { // which are of these addresses
+		src, _ := p.addr(true)
+		dst, _ := p.addr(false)
+		for key, a := range map[sideKey]netip.Addr{{about: ofDestination}: src,
+			{about: ofSource}: dst} {
+			high, low := halves(a)
+			b.asked[key] = single(high)
+			if p.class.Family == ir.IPv6 {
+				key.about++
+				b.asked[key] = single(low)
+			}
+		}
+	}
+	for _, word := range slices.Concat(p.hops(), p.rest(), p.wayBack(), p.sender()) {
+		b.words += " " + word
+	}
+	return b, true
+}
+
+// fits says whether the packet may have the addresses and ports with which the connection begins.
+func (p *point) fits() bool {
+	for key := range p.by.asked {
+		values := p.begun(key)
+		i, ok := p.index[key]
+		if ok && values != nil && relate(p.values(p.box, i), values) == none {
+			return false
+		}
+	}
+	return true
 }

@@ -14,6 +14,7 @@ import (
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
+	"levee/internal/packet"
 	"levee/internal/packet/template"
 )
 
@@ -94,9 +95,12 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 	}
 	if known, asked := (&point{space: s, box: b}).number(field.Flow, 0); asked && known == 1 {
 		for _, class := range classes {
-			for _, by := range beginnings(class, s.of) {
-				e := found(&point{space: s, box: b, class: class, by: &by})
-				if e != nil {
+			for _, by := range s.beginnings(class) {
+				p := &point{space: s, box: b, class: class, by: &by}
+				if !p.fits() {
+					continue
+				}
+				if e := found(p); e != nil {
 					return e
 				}
 			}
@@ -173,15 +177,24 @@ type point struct {
 	class ir.Class
 	rnd   *rand.Rand // nil: the usual values, as far as the box has them
 	by    *begun     // nil: connections begin by any packet
+	quote []byte     // with which the payload begins
 }
 
-// value returns a value of a side, and whether the box asks for it.
-func (p *point) value(key sideKey, usual uint64) (v uint64, asked bool) {
-	i, ok := p.index[key]
-	if !ok || i >= len(p.box) || p.box[i] == nil {
-		return usual, false
+// value returns a value of a side, the first of the usual ones that the box has, and whether the
+// box asks for it.
+func (p *point) value(key sideKey, usual ...uint64) (v uint64, asked bool) {
+	var values []field.Range
+	if i, ok := p.index[key]; ok && i < len(p.box) {
+		values = p.box[i]
 	}
-	values := p.box[i]
+	if more := p.begun(key); values == nil {
+		values = more
+	} else if more != nil {
+		values = field.Intersect(values, more)
+	}
+	if values == nil {
+		return usual[0], false
+	}
 	if p.rnd != nil {
 		r := values[p.rnd.IntN(len(values))]
 		switch p.rnd.IntN(3) {
@@ -195,30 +208,40 @@ func (p *point) value(key sideKey, usual uint64) (v uint64, asked bool) {
 		}
 		return r.Lo + p.rnd.Uint64N(r.Hi-r.Lo+1), true
 	}
-	for _, r := range values {
-		if r.Lo <= usual && usual <= r.Hi {
-			return usual, true
+	for _, v := range usual {
+		if relate(single(v), values) == all {
+			return v, true
 		}
 	}
 	return values[0].Lo, true
 }
 
+// begun returns the values of a side with which the connection begins, nil of all. An error that
+// quotes another protocol has its addresses, and no ports.
+func (p *point) begun(key sideKey) []field.Range {
+	if p.by == nil || key.about == ofNumber && p.quotes() {
+		return nil
+	}
+	return p.by.asked[key]
+}
+
 func (p *point) number(f field.Field, usual uint64) (uint64, bool) {
-	if p.by != nil {
-		port := map[field.Field]uint64{field.SrcPort: p.by.from, field.DstPort: p.by.to}[f]
-		if port != 0 {
-			v, _ := p.value(sideKey{about: ofNumber, field: f}, port)
-			return v, true
-		}
+	if unreachable, is := unreachables[f]; is && p.quotes() {
+		v, _ := p.value(sideKey{about: ofNumber, field: f}, unreachable)
+		return v, f == field.ICMPType == (p.class.Family == ir.IPv4)
 	}
 	return p.value(sideKey{about: ofNumber, field: f}, usual)
 }
+
+// unreachables are errors that quote, as type and code: that a port is unreachable.
+var unreachables = map[field.Field]uint64{field.ICMPType: 3<<8 | 3, field.ICMP6Type: 1<<8 | 4}
 
 // Addresses of packets that do not say which: those of docs/reference/language.md "Tests in a
 // policy".
 var (
 	usualSource      = [2]uint64{0xc0000201, 0x20010db8_00000000}
 	usualDestination = [2]uint64{0xc6336401, 0x20010db8_00010000}
+	usualElse        = [2]uint64{0xcb007101, 0x20010db8_00020000}
 )
 
 // addr returns an address of the packet, and whether the box asks for it.
@@ -231,41 +254,32 @@ func (p *point) addr(source bool) (netip.Addr, bool) {
 	if p.class.Family == ir.IPv6 {
 		i = 1
 	}
-	usualHi, usualLo, begins := usual[i], uint64(1), false
-	if p.by != nil {
-		prefix := p.by.dst
-		if source {
-			prefix = p.by.src
-		}
-		if begins = prefix.IsValid(); begins {
-			usualHi, usualLo = halves(prefix.Addr())
-		}
-	}
-	hi, askedHi := p.value(sideKey{about: high}, usualHi)
-	lo, askedLo := p.value(sideKey{about: low}, usualLo)
-	return p.address(hi, lo), askedHi || askedLo || begins
+	hi, askedHi := p.value(sideKey{about: high}, usual[i], usualElse[i])
+	lo, askedLo := p.value(sideKey{about: low}, 1)
+	return p.address(hi, lo), askedHi || askedLo
 }
 
 // examples returns the packet with what has to have been before, in the forms in which that may be.
-func (p *point) examples() []*Example {
-	e := &Example{}
+func (p *point) examples() (all []*Example) {
 	entries, ok := p.entries()
 	if !ok {
 		return nil
 	}
-	e.Entries = entries
+	known, asked := p.number(field.Flow, 0)
+	ways := [][]Step{nil}
+	if is := asked && known == 1; is && p.quotes() {
+		ways = p.quoting()
+	} else if is {
+		ways = p.known()
+	}
+	if p.by != nil {
+		entries = append(entries, p.by.entries...)
+	}
 	said := p.words()
-	e.Packet, e.Leaves = said.String(), p.leaves
-	if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
-		return []*Example{e}
+	for _, before := range ways {
+		all = append(all, &Example{entries, before, Step{said.String(), p.leaves}})
 	}
-	var out []*Example
-	for _, before := range p.known(&said) {
-		n := *e
-		n.Before = before
-		out = append(out, &n)
-	}
-	return out
+	return all
 }
 
 // entries returns what sets have to hold; false if a box asks for a packet within a tunnel, which
@@ -351,19 +365,11 @@ func (p *point) words() said {
 			}
 		}
 	}
-	for _, f := range []struct {
-		word  string
-		field field.Field
-		usual uint64
-	}{
+	out = append(out, p.numbers([]numberWord{
 		{"from port", field.SrcPort, usualPort[field.SrcPort]},
-		{"port", field.DstPort, usualPort[field.DstPort]}, {"ttl", field.TTL, 64},
-		{"dscp", field.DSCP, 0}, {"window", field.TCPWindow, 65535},
-	} {
-		if v, asked := p.number(f.field, f.usual); asked {
-			out = append(out, f.word, fmt.Sprint(v))
-		}
-	}
+		{"port", field.DstPort, usualPort[field.DstPort]},
+	})...)
+	out = append(out, p.hops()...)
 	if v, asked := p.number(field.TCPFlags, ackFlag); asked {
 		out = append(out, "flags", flagNames(uint8(v)))
 	}
@@ -374,6 +380,29 @@ func (p *point) words() said {
 		}
 	}
 	return said{out, p.rest(), p.wayBack(), p.sender()}
+}
+
+// numberWord is a numeric field in the words of tests.
+type numberWord struct {
+	word  string
+	field field.Field
+	usual uint64
+}
+
+// numbers returns the words for those of some fields that the box asks for.
+func (p *point) numbers(of []numberWord) (out []string) {
+	for _, f := range of {
+		if v, asked := p.number(f.field, f.usual); asked {
+			out = append(out, f.word, fmt.Sprint(v))
+		}
+	}
+	return out
+}
+
+// hops returns the words for what hosts set and routers change.
+func (p *point) hops() []string {
+	return p.numbers([]numberWord{{"ttl", field.TTL, 64}, {"dscp", field.DSCP, 0},
+		{"window", field.TCPWindow, 65535}})
 }
 
 // wayBack returns the words for what the kernel tells of routes.
@@ -471,6 +500,7 @@ func (p *point) later() bool {
 
 // bytes returns the payload, as long as the box asks for it.
 func (p *point) bytes() (out []byte) {
+	out = slices.Clone(p.quote)
 	if p.later() {
 		out = make([]byte, laterBytes)
 	}
@@ -506,7 +536,8 @@ const long = " len 1400"
 // known are packets that make the connection of the packet known, in the ways in which that may be.
 // Rules have to pass those packets, too. So they are also made like the packet itself, longer, and
 // sent by each whom rules name.
-func (p *point) known(s *said) (ways [][]Step) {
+func (p *point) known() (ways [][]Step) {
+	s := p.words()
 	src, _ := p.addr(true)
 	dst, _ := p.addr(false)
 	from, _ := p.number(field.SrcPort, usualPort[field.SrcPort])
@@ -566,15 +597,16 @@ func (p *point) known(s *said) (ways [][]Step) {
 	switch {
 	case p.class.Transport == ir.TCP && p.leaves:
 		ways = append(ways, nil)
-		answers := back(forms(" flags syn,ack", " flags syn,ack"+long)...)
+		answers := back(forms(" flags syn,ack", " flags syn,ack"+long, " flags syn,ack"+first)...)
 		each(answers, after(same(" syn")))
 		if p.rnd == nil {
 			each(answers, after(same(" syn"+long)))
 		}
 	case p.class.Transport == ir.TCP:
-		each(back(" syn", " flags syn,ack", " flags ack"), after())
+		each(back(" syn", p.answered(""), " flags ack"), after())
 		if p.rnd == nil {
-			each(back(" syn"+long, " flags ack"+long, " syn"+first), after())
+			each(back(" syn"+long, " flags ack"+long), after())
+			each(back(" syn"+first, p.answered(first), " flags ack"+first), after())
 		}
 	case p.class.Transport == ir.UDP && p.leaves:
 		answers := back(forms("", long, first, s.size())...)
@@ -590,6 +622,50 @@ func (p *point) known(s *said) (ways [][]Step) {
 		ways = append(ways, nil)
 	}
 	return ways
+}
+
+// answered returns the words for a SYN-ACK that leaves, with some others. Its number is such that
+// an ACK of 0 belongs to it, as those have that do not say theirs.
+func (p *point) answered(words string) string {
+	words = " flags syn,ack" + words
+	var is packet.Packet
+	if frame, _, ok := frameOf(strings.Join(p.family(), " ") + words); ok {
+		packet.Decode(frame, &is)
+	}
+	data := max(is.Len-int(p.minLen()), 0)
+	return fmt.Sprintf("%s seq %d", words, ^uint32(data))
+}
+
+// quotes says whether the packet is an error that belongs to a connection of another protocol.
+func (p *point) quotes() bool {
+	return p.by != nil && p.by.class.Transport != p.class.Transport
+}
+
+// quoting has the packet quote one that has left before, and returns that; none if it is no packet.
+func (p *point) quoting() [][]Step {
+	src, _ := p.addr(true)
+	dst, _ := p.addr(false)
+	of := point{space: p.space, class: p.by.class}
+	words := fmt.Sprintf("%s from %s to %s", strings.Join(of.family(), " "), dst, src)
+	for f, word := range [...]string{field.SrcPort: " port", field.DstPort: " from port"} {
+		values := p.by.asked[sideKey{about: ofNumber, field: field.Field(f)}]
+		if values != nil {
+			words += fmt.Sprint(word, " ", values[0].Lo)
+		}
+	}
+	if of.class.Transport == ir.TCP {
+		words += " syn"
+	}
+	left := Step{words + p.by.words, true}
+	frame, _, ok := frameOf(left.Packet)
+	if !ok {
+		return nil
+	}
+	var is packet.Packet
+	packet.Decode(frame, &is)
+	least := is.NetworkOffset + int((&space{class: of.class}).minLen())
+	p.quote = frame[is.NetworkOffset:least]
+	return [][]Step{{left}}
 }
 
 // mostSenders bounds whom examples have as senders of what was before.

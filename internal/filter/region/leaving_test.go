@@ -172,6 +172,17 @@ func TestWhatWasBeforeDidNotPass(t *testing.T) {
 		{"the port at which it began", "pass udp port 25\nout pass udp established\n" +
 			"default drop\nout default drop\n", "pass udp port 25\ndefault drop\n" +
 			"out default drop\n", "port 25; packet ipv4 udp from port 25"},
+		{"a query of a group", front + "out pass udp dns name \"a.example\" group adm\n" +
+			"out default drop\n", "default drop\nout pass udp dns name \"a.example\" group adm\n" +
+			"out default drop\n", `" group "adm" leaves; `},
+		{"an entry of a set", "set ntp = dynamic(max 9)\n" + front + "out pass udp to ntp\n" +
+			"out default drop\n", "set ntp = dynamic(max 9)\ndefault drop\nout pass udp to ntp\n" +
+			"out default drop\n", "set ntp has "},
+		{"a SYN-ACK", front + "out pass tcp established\nout default drop\n",
+			"default drop\nout pass tcp established\nout default drop\n", "flags syn,ack"},
+		{"an error", "pass icmp established\ndefault drop\nout pass tcp port 25\n" +
+			"out default drop\n", "default drop\nout pass tcp port 25\nout default drop\n",
+			"type 3/3 payload hex"},
 		{"a long SYN", front + "out pass len 64-1400\nout default drop\n",
 			"drop tcp established\n" + front + "out pass len 64-1400\nout default drop\n",
 			"syn len 1400 leaves; "},
