@@ -16,7 +16,7 @@ var completeWords = map[string][]string{
 		string(store.Clsact), string(store.XDPGeneric)},
 	"engine":  {"oracle", "bpf", "both"},
 	"link":    {"ethernet", "l3"},
-	"verdict": {"pass", "drop"},
+	"verdict": {"pass", "drop", "redirect"},
 	"reason":  {"malformed", "protect", "rule", "essential", "default"},
 	"role":    {"viewer", "operator", "admin"},
 }

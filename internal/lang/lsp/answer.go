@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/eve"
 	"levee/internal/lang/logline"
@@ -147,6 +148,11 @@ func (d *document) complete(at position) []item {
 	if len(before) == 0 {
 		return words(append(syntax.Statements(), "packet")...)
 	}
+	if before[0] == "out" {
+		if before = before[1:]; len(before) == 0 {
+			return words(leavingStatements()...)
+		}
+	}
 	switch last := before[len(before)-1]; last {
 	case "essential":
 		return words("off")
@@ -154,19 +160,30 @@ func (d *document) complete(at position) []item {
 		return words("max")
 	case "on":
 		return words("error")
-	case "default", "error", "expect":
+	case "default", "error", "else":
 		return words("pass", "drop")
+	case "expect":
+		return words("pass", "drop", "redirect")
+	case "ring":
+		return []item{}
 	case "by":
+		if limits(before[0]) {
+			return words("source", "destination", "from", "port", "flow", "dns-name")
+		}
 		return append(words("protect", "malformed", "essential", "default"), d.labels()...)
 	case "as":
 		return d.labels()
 	case "from", "to", "port":
-		return append(words("any", "port"), d.sets()...)
+		all := words("any", "port")
+		if last == "to" && before[0] == action.Redirect.String() {
+			all = words("ring")
+		}
+		return append(all, d.sets()...)
 	}
 	switch first := before[0]; first {
 	case "set":
-		return append(words("file", "dynamic", "max", "lease", "of", "rollup", "keep", "has"),
-			d.sets()...)
+		return append(words("file", "dynamic", "max", "lease", "of", "rollup", "keep", "from",
+			"names", "stale", "mmdb", "country", "as", "has"), d.sets()...)
 	case "packet", "test":
 		return words(append(syntax.PacketWords(), "packet", "set")...)
 	case "source":
@@ -185,7 +202,44 @@ func (d *document) complete(at position) []item {
 	case "interface", "default", "essential", "connections", "on":
 		return []item{}
 	}
-	return append(words(syntax.TermWords()...), d.sets()...)
+	return append(words(append(ruleWords(before[0]), syntax.TermWords()...)...), d.sets()...)
+}
+
+// ruleWords returns the words that an action has beside the terms of its rules.
+func ruleWords(word string) (all []string) {
+	does, ok := action.Named(word)
+	if !ok {
+		return nil
+	}
+	all = strings.Fields(does.Info().Behind)
+	switch does {
+	case action.Cookie:
+		for a := action.SYNs + 1; a < action.NumAnswered; a++ {
+			all = append(all, a.Info().Word)
+		}
+	case action.Track:
+		all = append(all, "track")
+	case action.Redirect:
+		all = append(all, "else")
+	}
+	return all
+}
+
+// limits says whether a rule that begins so has keys behind "by", where tests have who decided.
+func limits(word string) bool {
+	does, ok := action.Named(word)
+	return ok && does == action.Limit
+}
+
+// leavingStatements returns the words that may stand behind "out".
+func leavingStatements() []string {
+	all := []string{"default"}
+	for _, row := range action.Table() {
+		if row.NoOut == nil {
+			all = append(all, row.Word)
+		}
+	}
+	return all
 }
 
 // eventFields returns the fields that conditions of sources name, and the names of patterns.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,37 @@ func FuzzDocument(f *testing.F) {
 		d.complete(at)
 		d.format()
 	})
+}
+
+// TestWordsOfRulesAreOffered: behind `out` were terms, and behind a match no word but terms.
+func TestWordsOfRulesAreOffered(t *testing.T) {
+	for line, want := range map[string]string{
+		"out ":                             "default",
+		"out dr":                           "drop",
+		"out drop ":                        "service",
+		"out drop tcp user ":               "tcp",
+		"limit udp ":                       "rate",
+		"out limit udp rate 10/s by ":      "destination",
+		"log udp ":                         "sample",
+		"greylist udp ":                    "within",
+		"cookie ":                          "a2s",
+		"fragments ":                       "track",
+		"redirect udp to ":                 "ring",
+		"redirect udp to ring \"a\" else ": "drop",
+		"    packet udp expect ":           "redirect",
+		"set resolvers = ":                 "names",
+	} {
+		d := &document{}
+		d.set(line, 1)
+		d.check()
+		var got []string
+		for _, it := range d.complete(position{0, len(line)}) {
+			got = append(got, it.Label)
+		}
+		if !slices.Contains(got, want) {
+			t.Errorf("%q: no %s in %q", line, want, got)
+		}
+	}
 }
 
 // TestEachWordHasAMeaning looks for words of rules that the tables of the reference lack.
