@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,11 @@ import (
 	"levee/internal/filter/oracle"
 	"levee/internal/lab"
 	"levee/internal/lab/contender"
+	"levee/internal/lab/gen"
 	"levee/internal/lab/labtest"
+	"levee/internal/lang/dnsname"
+	"levee/internal/packet"
+	"levee/internal/packet/dns"
 )
 
 // benchLab is a lab to measure in, with windows of half a second.
@@ -189,53 +194,93 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkCookie is how many SYNs a second one core answers with a cookie: a flood with forged
-// sources from one core, levee on the other. The answers go back the way that the SYNs came, where
-// a program drops them on the generator's core; those that find the ring full there are made, and
-// not taken.
+// BenchmarkCookie is how many SYNs, and how many DNS queries, one core answers a second with a
+// cookie: a flood with forged sources from one core, levee on the other. The answers go back the
+// way that the flood came, where a program drops them on the generator's core; those that find the
+// ring full there are made, and not taken.
 //
 //	go test -run '^$' -bench BenchmarkCookie -benchtime 1x ./internal/bench/flood
 func BenchmarkCookie(b *testing.B) {
-	for _, family := range []string{IPv4, IPv6} {
-		b.Run(family, func(b *testing.B) {
-			l := benchLab(b)
-			d := contender.Levee("cookie", []byte("cookie tcp as \"flood\"\ndefault pass\n"))
-			sink := contender.XDPDrop()
-			for host, d := range map[*lab.Host]contender.Defence{l.Server: d, l.World: sink} {
-				if err := d.Install(b.Context(), contender.Site{Host: host,
-					Device: l.device}); err != nil {
+	for _, c := range []struct {
+		what, policy string
+		flood        func(b *testing.B, family string, to *lab.Device) Traffic
+	}{
+		{"SYN", "cookie tcp as \"flood\"\ndefault pass\n",
+			func(_ *testing.B, family string, to *lab.Device) Traffic {
+				return Floods([]string{"syn"}, family, to)[0]
+			}},
+		{"query", "cookie dns udp port 53 as \"flood\"\npass established\ndefault pass\n",
+			queries},
+	} {
+		for _, family := range []string{IPv4, IPv6} {
+			b.Run(c.what+"/"+family, func(b *testing.B) {
+				l := benchLab(b)
+				d := contender.Levee("cookie", []byte(c.policy))
+				sink := contender.XDPDrop()
+				for host, d := range map[*lab.Host]contender.Defence{l.Server: d, l.World: sink} {
+					if err := d.Install(b.Context(), contender.Site{Host: host,
+						Device: l.device}); err != nil {
+						b.Fatal(err)
+					}
+					defer remove(b, d)
+				}
+				if err := unix.SchedSetAttr(l.World.Devices[0].NAPI, &unix.SchedAttr{
+					Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+					Priority: 1}, 0); err != nil {
 					b.Fatal(err)
 				}
-				defer remove(b, d)
-			}
-			if err := unix.SchedSetAttr(l.World.Devices[0].NAPI, &unix.SchedAttr{
-				Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0); err != nil {
-				b.Fatal(err)
-			}
-			syn := Floods([]string{"syn"}, family, l.In())[0]
-			var pps, ns []float64
-			before := l.answered(b)
-			for range 2 * bench.MinRounds {
-				w, _ := l.watched(b, d, &syn, 0, false)
-				if len(w.Invalid) > 0 {
-					b.Logf("left out: %s", strings.Join(w.Invalid, "; "))
-					continue
+				t := c.flood(b, family, l.In())
+				var pps, ns []float64
+				before := l.answered(b)
+				for range 2 * bench.MinRounds {
+					w, _ := l.watched(b, d, &t, 0, false)
+					if len(w.Invalid) > 0 {
+						b.Logf("left out: %s", strings.Join(w.Invalid, "; "))
+						continue
+					}
+					pps, ns = append(pps, w.PPS), append(ns, w.NsPerPacket)
 				}
-				pps, ns = append(pps, w.PPS), append(ns, w.NsPerPacket)
-			}
-			if len(pps) < bench.MinRounds {
-				b.Skip("too few windows count: the machine is too busy")
-			}
-			after := l.answered(b)
-			taken, refused := after[0]-before[0], after[1]-before[1]
-			b.ReportMetric(median(pps)/1e6, "Mpps")
-			b.ReportMetric(slices.Max(pps)/1e6, "most-Mpps")
-			b.ReportMetric(median(ns), "ns/SYN")
-			b.ReportMetric(slices.Min(ns), "least-ns/SYN")
-			b.ReportMetric(100*float64(taken)/float64(taken+refused), "%taken")
-			b.ReportMetric(0, "ns/op")
-		})
+				if len(pps) < bench.MinRounds {
+					b.Skip("too few windows count: the machine is too busy")
+				}
+				after := l.answered(b)
+				taken, refused := after[0]-before[0], after[1]-before[1]
+				b.ReportMetric(median(pps)/1e6, "Mpps")
+				b.ReportMetric(slices.Max(pps)/1e6, "most-Mpps")
+				b.ReportMetric(median(ns), "ns/"+c.what)
+				b.ReportMetric(slices.Min(ns), "least-ns/"+c.what)
+				b.ReportMetric(100*float64(taken)/float64(taken+refused), "%taken")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
 	}
+}
+
+// queries are DNS queries for 65,536 names, each from another source.
+func queries(b *testing.B, family string, to *lab.Device) Traffic {
+	b.Helper()
+	const many = 1 << 16
+	f := &gen.Frames{}
+	for i := range many {
+		name, bad := dnsname.Parse(fmt.Sprintf("%07x.example.com", i))
+		if bad != nil {
+			b.Fatal(bad)
+		}
+		s := packet.Spec{Proto: new(uint8(packet.ProtoUDP)), FromPort: new(uint16(40000)),
+			ToPort: new(uint16(53)), Payload: dns.Query(dns.Message{Question: true,
+				Name: name.Name, Type: 1, EDNS: true, Size: 1232})}
+		s.To, s.From = to.IPv4.Addr(), netip.AddrFrom4([4]byte{16, byte(i >> 8), byte(i), 1})
+		if family == IPv6 {
+			s.To, s.From = to.IPv6.Addr(), netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 2: 0xd, 3: 0xb8,
+				4: 0x80, 14: byte(i >> 8), 15: byte(i)})
+		}
+		frame, err := packet.Build(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f.Frames = append(f.Frames, frame)
+	}
+	return Traffic{Name: "queries", Family: family, What: "DNS queries", Frames: f}
 }
 
 // answered is how many frames went back, and for how many the ring at the other end was full.

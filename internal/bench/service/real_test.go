@@ -145,6 +145,12 @@ var reals = []real{
 		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
 			"$TMP/k.pem retry",
 		ready: "ready", join: "$REAL/venv/bin/python $PY/quic.py join $AT 443", joined: "joined"},
+	{name: "aioquic with 0-RTT, and from another port", use: "quic", again: true, port: 443,
+		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
+		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +
+			"$TMP/k.pem",
+		ready: "ready", joined: "joined",
+		join: "$REAL/venv/bin/python $PY/quic.py join $AT 443 early move"},
 	{name: "curl, a server of aioquic's HTTP/3", use: "quic", port: 443,
 		version: "$REAL/curl --version | head -1; $REAL/venv/bin/pip list 2>&1 | grep aioquic",
 		serve: "exec $REAL/venv/bin/python $PY/over_quic.py h3 $AT 443 $TMP/c.pem " +
