@@ -86,6 +86,7 @@ type Chain struct {
 	Family match.Match // of a base chain: the frames it sees
 	Origin             // where it is defined
 	Met    bool        // rules were looked at
+	before bool        // packets meet it before nat does
 
 	Flushes int // -F so far, while a file is read
 }
@@ -96,6 +97,12 @@ type frame struct {
 	next  int
 	up    *frame
 	depth int
+}
+
+// entry is where the statements of a base chain begin.
+type entry struct {
+	chain *Chain
+	at    int
 }
 
 const (
@@ -122,6 +129,7 @@ type flattener struct {
 	steps   int
 	written int // ranges of addresses in lists of rules
 	copies  int // resumes that are being written
+	entries []entry
 
 	order  []*ChainRule        // rules that were looked at, in this order
 	listed map[*ChainRule]bool // those of order
@@ -354,8 +362,11 @@ func (fl *flattener) count() {
 // base walks base chain i for the packets of c. At the top its end is the closing of the policy.
 func (fl *flattener) base(i int, c match.Match, top bool) {
 	b := fl.bases[i]
-	c = c.And(&b.Family)
-	if c.Never || fl.walk(b, 0, c, nil, i) {
+	if c = c.And(&b.Family); c.Never {
+		return
+	}
+	fl.entries = append(fl.entries, entry{b, len(fl.out.pending)})
+	if fl.walk(b, 0, c, nil, i) {
 		return
 	}
 	if b.Drop || !fl.goesOn(i, c) {

@@ -8,11 +8,13 @@ import (
 
 // Early are the base chains at the hook input with those in front that drop something, of chains in
 // the order in which packets meet them. What one accepts goes on to the next, as at the end of the
-// chain. tracked tells whether connections are looked up before a chain.
+// chain. tracked tells whether connections are looked up before a chain, and rewritten whether nat
+// rewrites destinations behind it.
 //
 // Left away is a chain of which a copy of all that follows would be needed, as for an accept by
-// several fields, and one that asks for what is not known there.
-func Early(chains, input []*Chain, tracked func(*Chain) bool) []*Chain {
+// several fields, and one that asks for what is not known there. Where nat rewrites destinations
+// behind one, no chain that it jumps to may return packets: that would need such a copy, too.
+func Early(chains, input []*Chain, rewritten, tracked func(*Chain) bool) []*Chain {
 	out := slices.Clone(input)
 	for i := len(chains) - 1; i >= 0; i-- {
 		c := chains[i]
@@ -24,12 +26,23 @@ func Early(chains, input []*Chain, tracked func(*Chain) bool) []*Chain {
 			continue
 		}
 		behind := slices.ContainsFunc(out, func(c *Chain) bool { return len(c.Rules) > 0 })
-		if behind && !c.goesOn() {
+		if rewritten(c) && c.comesBack() || behind && !c.goesOn() {
 			continue
 		}
+		c.before = rewritten(c)
 		out = slices.Insert(out, 0, c)
 	}
 	return out
+}
+
+// comesBack tells whether packets return from a chain that this one leads to, or leave it by a
+// goto.
+func (c *Chain) comesBack() bool {
+	return slices.ContainsFunc(Reached(c), func(of *Chain) bool {
+		return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool {
+			return r.Verb == DoGoto || r.Verb == DoReturn && of != c
+		})
+	})
 }
 
 // Rewrites tells whether a chain of nat sends something elsewhere.

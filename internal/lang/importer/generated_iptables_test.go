@@ -297,6 +297,12 @@ func (w *writer) rules() string {
 			b.WriteString("-A " + c + " " + w.of("-j RETURN", "-j DROP", "-j ACCEPT") + "\n")
 		}
 	}
+	if w.one(6) {
+		b.WriteString("COMMIT\n*security\n:INPUT ACCEPT [0:0]\n")
+		for range 1 + w.rnd.IntN(3) {
+			b.WriteString("-A INPUT " + w.terms(true) + " " + w.of("-j DROP", "-j ACCEPT") + "\n")
+		}
+	}
 	return b.String() + "COMMIT\n"
 }
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,12 +107,20 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 	return out, true
 }
 
-// readNat puts what nat chains do in front of the policy: levee sees packets as they arrive. What
-// is sent to a port of this machine is judged as the rules judge that port; what is sent elsewhere
-// never comes to them.
+// readNat puts what nat chains do in front of the chains at input: levee sees packets as they
+// arrive. What is sent to a port of this machine is judged as the rules judge that port; what is
+// sent elsewhere never comes to them.
 func (fl *flattener) readNat(chains []*Chain) {
-	var front []statement
+	fronts := map[int][]statement{}
 	for _, c := range chains {
+		at, ok := fl.inputBegins(c)
+		if !ok {
+			continue
+		}
+		if at < 0 { // what stands before it decides all
+			c.MarkMet()
+			continue
+		}
 		left := growthMin
 		found, ok := natRules(c, c.Family, 0, &left)
 		if !ok {
@@ -123,11 +132,11 @@ func (fl *flattener) readNat(chains []*Chain) {
 			ok = ok && err == nil
 			for i := 0; ok && i < len(parts); i++ {
 				var is []statement
-				is, ok = fl.judged(n.r, parts[i])
+				is, ok = fl.judged(n.r, parts[i], at)
 				of = append(of, is...)
 			}
 			if ok && n.r.nat != nil && n.r.nat.here && !fl.out.stateless {
-				of = append(of, fl.strays(n)...)
+				of = append(of, fl.strays(n, at)...)
 			}
 		}
 		if !ok || len(of) > growthMin {
@@ -147,9 +156,29 @@ func (fl *flattener) readNat(chains []*Chain) {
 			fl.out.Report.Add(n.r.Remark(kind, text, hint))
 		}
 		c.MarkMet()
-		front = append(front, of...)
+		fronts[at] = append(fronts[at], of...)
 	}
-	fl.out.pending = append(front, fl.out.pending...)
+	for _, at := range slices.Backward(slices.Sorted(maps.Keys(fronts))) {
+		fl.out.pending = slices.Insert(fl.out.pending, at, fronts[at]...)
+	}
+}
+
+// inputBegins returns where the statements begin of the chains behind a chain of nat, or -1 if
+// there are none. It fails where statements of chains in front of it stand there, too.
+func (fl *flattener) inputBegins(nat *Chain) (at int, ok bool) {
+	at = -1
+	var first *Chain
+	for _, e := range fl.entries {
+		both := nat.Family.And(&e.chain.Family)
+		switch {
+		case both.Never:
+		case first == nil && !e.chain.before:
+			first, at = e.chain, e.at
+		case first != nil && (e.chain == first || e.chain.before):
+			return 0, false
+		}
+	}
+	return at, true
 }
 
 // tracked returns the packets of n that conntrack has connections of, as nat is for these alone.
@@ -171,19 +200,19 @@ func (fl *flattener) tracked(n redirected) (out []match.Match, err error) {
 
 // strays returns the drops of what conntrack picks up in the middle of a connection, and nat sends
 // to a port where it is dropped, as far as the rules for the port that it has would pass it.
-func (fl *flattener) strays(n redirected) (out []statement) {
+func (fl *flattener) strays(n redirected, at int) (out []statement) {
 	parts, err := Narrow([]match.Match{n.m}, Settled([]match.Match{tcpBare.With(match.Known,
 		match.Just(0))}), &fl.out.Written)
 	if err != nil {
 		return nil
 	}
 	for _, m := range parts {
-		is, ok := fl.judged(n.r, m)
+		is, ok := fl.judged(n.r, m, at)
 		if !ok {
 			return nil
 		}
 		for _, s := range is {
-			if s.action == "drop" && !fl.droppedBehind(0, &s.m) {
+			if s.action == "drop" && !fl.droppedBehind(at, &s.m) {
 				out = append(out, s)
 			}
 		}
@@ -198,8 +227,8 @@ func (c *Chain) MarkMet() {
 	}
 }
 
-// judged returns what the policy does with packets of a rule of nat.
-func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bool) {
+// judged returns what the policy does from statement at on with packets of a rule of nat.
+func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statement, ok bool) {
 	write := func(action string, m match.Match) {
 		fl.out.keeps = fl.out.keeps || m.Fields[match.Known] != nil
 		out = append(out, statement{action: action, m: m, label: r.Label, named: true})
@@ -216,7 +245,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match) (out []statement, ok bo
 		}
 		back = func(both *match.Match) { both.Fields[match.Port] = m.Fields[match.Port] }
 	}
-	for _, s := range fl.out.pending {
+	for _, s := range fl.out.pending[at:] {
 		if s.action == "" || s.action == "count" || s.action == "log" {
 			continue
 		}

@@ -151,3 +151,60 @@ func TestChainsOfNatThatJumpOften(t *testing.T) {
 		t.Errorf("what leaves is not there:\n%s", rules)
 	}
 }
+
+// TestChainsInFrontOfNat: no rule of raw and mangle was imported beside a port that nat sends
+// elsewhere, as of a container.
+func TestChainsInFrontOfNat(t *testing.T) {
+	nat := "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 53 -j DNAT " +
+		"--to-destination 172.17.0.2\nCOMMIT\n"
+	early := "*mangle\n:PREROUTING ACCEPT [0:0]\n:c - [0:0]\n-A PREROUTING -s 192.0.2.0/24 -j " +
+		"ACCEPT\n-A PREROUTING -p udp -m udp --sport 19 -j DROP\n"
+	text, rep := fromIPTables(t, importer.Rulesets{}, early+"COMMIT\n"+nat+
+		save("DROP", "-p tcp -m tcp --dport 22 -j ACCEPT"))
+	const want = "drop ipv4 udp not from 192.0.2.0/24 from port 19\npass ipv4 udp port 53\n" +
+		"pass ipv4 tcp port 22\ndrop ipv4\ndefault pass"
+	if d := cmp.Diff(want, rulesOf(text)); d != "" || rep.Fates.Widened > 0 {
+		t.Errorf("%s (-want +got):\n%s", rep.Fates, d)
+	}
+	// nothing comes to nat
+	text, _ = fromIPTables(t, importer.Rulesets{}, "*raw\n:PREROUTING DROP [0:0]\nCOMMIT\n"+nat+
+		save("DROP", "-p tcp -m tcp --dport 22 -j ACCEPT"))
+	if rules := rulesOf(text); rules != "drop ipv4\ndefault pass" {
+		t.Errorf("%s", rules)
+	}
+	// what a chain returns may need a copy of all that follows
+	_, rep = fromIPTables(t, importer.Rulesets{}, early+"-A PREROUTING -p tcp -j c\n-A c -s "+
+		"10.0.0.0/8 -j RETURN\n-A c -j DROP\nCOMMIT\n"+nat+save("ACCEPT"))
+	remarksHave(t, rep, "changed, widens|what it drops never reaches")
+}
+
+// TestTheTableSecurity: what INPUT of the table security drops, behind that of filter, passed.
+func TestTheTableSecurity(t *testing.T) {
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
+		"-s 192.0.2.0/24 -p tcp -m tcp --dport 80 -j ACCEPT")+"*security\n:INPUT ACCEPT [0:0]\n"+
+		"-A INPUT -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n")
+	if d := cmp.Diff("drop tcp from 192.0.2.0/24 port 80\ndrop ipv4 tcp port 80\ndefault pass",
+		rulesOf(text)); d != "" || rep.Fates.Given != 2 {
+		t.Errorf("%s (-want +got):\n%s", rep.Fates, d)
+	}
+}
+
+// TestNatOfOneFamilyInATableOfBoth: dnat to an address of IPv4 passed IPv6, too.
+func TestNatOfOneFamilyInATableOfBoth(t *testing.T) {
+	const head = `{"nftables": [{"table": {"family": "inet", "name": "n"}},` +
+		`{"chain": {"family": "inet", "table": "n", "name": "pre", "type": "nat", "hook": ` +
+		`"prerouting", "prio": -100, "policy": "accept"}},` +
+		`{"chain": {"family": "inet", "table": "n", "name": "in", "type": "filter", "hook": ` +
+		`"input", "prio": 0, "policy": "drop"}},` +
+		`{"rule": {"family": "inet", "table": "n", "chain": "pre", "expr": [{"match": {"op": "==",` +
+		` "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 53}}, {"dnat": `
+	for to, want := range map[string]string{
+		`{"family": "ip", "addr": "172.17.0.2"}`: "pass ipv4 udp port 53\ndefault drop",
+		`{"addr": "2001:db8::2", "port": 54}`:    "pass ipv6 udp port 53\ndefault drop",
+	} {
+		text, _ := nftImport(t, head+to+`}]}}]}`, importer.Rulesets{})
+		if d := cmp.Diff(want, rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", to, d)
+		}
+	}
+}

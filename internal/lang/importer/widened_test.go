@@ -368,9 +368,9 @@ func TestChainsInFrontOfInput(t *testing.T) {
 		{"what only marks", "*mangle\n:PREROUTING ACCEPT\n-A PREROUTING -j MARK --set-mark 1\n" +
 			"COMMIT\n" + filter, "pass ipv4 tcp port 22\ndrop ipv4", "left out|table mangle"},
 		{"beside nat", "*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp --dport 80 -j REDIRECT " +
-			"--to-ports 22\nCOMMIT\n" + mangle + filter, "pass ipv4 tcp port 80 " +
-			"established\npass ipv4 tcp syn port 80\npass ipv4 tcp port 22\ndrop ipv4",
-			"changed, widens|what it drops never reaches"},
+			"--to-ports 22\nCOMMIT\n" + mangle + filter, "drop ipv4 tcp flags " +
+			"fin,syn not from 192.0.2.1\npass ipv4 tcp port 80 established\n" +
+			"pass ipv4 tcp syn port 80\npass ipv4 tcp port 22\ndrop ipv4", ""},
 		{"an accept by several fields", strings.Replace(mangle, "-j ACCEPT", "-p tcp --dport 80 "+
 			"-j ACCEPT", 1) + filter, "drop ipv4 tcp flags fin,syn not port 80\n" +
 			"drop ipv4 tcp flags fin,syn not from 192.0.2.1 port 80\npass ipv4 tcp port 22\n" +

@@ -138,8 +138,8 @@ func (t *ipTables) bases() ([]*importer.Chain, error) {
 	return out, nil
 }
 
-// toInput are the chains of one family that judge what comes to INPUT of the table filter, and that
-// one. Where nat rewrites destinations, those before it are about other ones than INPUT.
+// toInput are the chains of one family that judge what comes to INPUT of the table filter, that
+// one, and the one behind it.
 func (t *ipTables) toInput(six bool) []*importer.Chain {
 	var chains []*importer.Chain
 	rewrites := slices.ContainsFunc(t.tables, func(tab *ipTable) bool {
@@ -148,15 +148,19 @@ func (t *ipTables) toInput(six bool) []*importer.Chain {
 	})
 	raw := t.find("raw/PREROUTING", six)
 	for _, w := range []string{"raw/PREROUTING", "mangle/PREROUTING", "mangle/INPUT"} {
-		if c := t.find(w, six); c != nil && !(rewrites && c.Name == "PREROUTING") {
+		if c := t.find(w, six); c != nil {
 			chains = append(chains, c)
 		}
 	}
 	var last []*importer.Chain
-	if c := t.find("filter/INPUT", six); c != nil {
-		last = append(last, c)
+	for _, w := range []string{"filter/INPUT", "security/INPUT"} {
+		if c := t.find(w, six); c != nil && (w == "filter/INPUT" || c.Drop || len(c.Rules) > 0) {
+			last = append(last, c)
+		}
 	}
-	return importer.Early(chains, last, func(c *importer.Chain) bool { return c != raw })
+	return importer.Early(chains, last, func(c *importer.Chain) bool {
+		return rewrites && c.Name == "PREROUTING"
+	}, func(c *importer.Chain) bool { return c != raw })
 }
 
 // namesVlans tells whether a rule is about a VLAN of the policy's interface.

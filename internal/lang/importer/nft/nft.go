@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"sort"
@@ -322,7 +323,7 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 var hookOrder = map[string]int{"ingress": 0, "prerouting": 1, "input": 2}
 
 // toInput are the filter chains at the hook input, in the order of their priorities, behind those
-// before it that drop. Where nat rewrites destinations, these are about other ones.
+// before it that drop. Those between nat and the hook are about other destinations.
 func (n *nftables) toInput() (picked []*nftChain) {
 	const connections = -200 // the priority at which they are looked up
 	all := map[*importer.Chain]*nftChain{}
@@ -335,10 +336,13 @@ func (n *nftables) toInput() (picked []*nftChain) {
 		}
 		return a.prio < b.prio
 	})
-	rewrites := slices.ContainsFunc(chains, func(c *nftChain) bool {
-		return c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
-			c.Rewrites()
-	})
+	rewrites := math.MaxInt // the priority at which nat does
+	for _, c := range slices.Backward(chains) {
+		if c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
+			c.Rewrites() {
+			rewrites = c.prio
+		}
+	}
 	for _, c := range chains {
 		if all[&c.Chain] = c; !c.usable() {
 			continue
@@ -346,13 +350,15 @@ func (n *nftables) toInput() (picked []*nftChain) {
 		switch {
 		case c.hook == "input":
 			input = append(input, &c.Chain)
-		case rewrites:
+		case c.hook == "prerouting" && c.prio >= rewrites:
 		case c.hook == "prerouting", c.hook == "ingress" && n.opts.Device != "" &&
 			(c.dev == n.opts.Device || c.dev == "" && !n.others):
 			early = append(early, &c.Chain)
 		}
 	}
-	for _, c := range importer.Early(early, input, func(c *importer.Chain) bool {
+	for _, c := range importer.Early(early, input, func(*importer.Chain) bool {
+		return rewrites != math.MaxInt
+	}, func(c *importer.Chain) bool {
 		return all[c].hook == "prerouting" && all[c].prio > connections
 	}) {
 		picked = append(picked, all[c])
@@ -400,7 +406,7 @@ func (n *nftables) onlyInput(bases []*importer.Chain) bool {
 func (n *nftables) nats(bases []*importer.Chain) (out []*importer.Chain) {
 	for _, c := range n.chains {
 		if c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
-			n.onlyInput(bases) {
+			(len(n.opts.Chains) == 0 || n.onlyInput(bases)) {
 			out = append(out, &c.Chain)
 		}
 	}
