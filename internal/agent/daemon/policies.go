@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/ledger"
 	"levee/internal/agent/part"
+	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/local"
@@ -88,6 +89,9 @@ func (p *policies) read(ctx context.Context) (out []*policy.Policy, err error) {
 	for _, dev := range p.devs { // also beside files: whom they protect is kept
 		p.instead = errors.Join(p.instead, insteadOn(ctx, dev))
 		pol, failed := lockout.InForce(ctx, dev)
+		if generation.IsGone(failed) {
+			continue // the next look at what is in force has that
+		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", dev, failed))
 			continue

@@ -150,6 +150,9 @@ func (m *Manager) look(ctx context.Context) {
 			continue
 		}
 		p, err := m.Policy(ctx, s.Dev)
+		if generation.IsGone(err) {
+			continue
+		}
 		if m.read(s.Dev, err); err != nil {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
@@ -60,6 +62,23 @@ func TestIncidentsEndWithTheirPolicy(t *testing.T) {
 		i, _ := store.Get(id)
 		if i.State != want || i.Rules[0].IsLive() == (want == incident.Ended) {
 			t.Errorf("incident %s: %+v", id, i)
+		}
+	}
+}
+
+// TestAPolicyIsReadOfAnInterfaceThatIsThere: one that was renamed or deleted since it was looked at
+// was a policy that cannot be read.
+func TestAPolicyIsReadOfAnInterfaceThatIsThere(t *testing.T) {
+	for failed, alarm := range map[error]bool{unix.ENODEV: false, unix.EPERM: true} {
+		m := NewManager(ManagerOptions{Parts: part.NewRegister(func(part.Change, part.Status) {}),
+			InForce: &inforce.Watcher{Look: func(context.Context) ([]inforce.State, error) {
+				return []inforce.State{{Dev: "eth0", Index: 2}}, nil
+			}},
+			Policy: func(context.Context, string) (*policy.Policy, error) { return nil, failed }})
+		m.look(t.Context())
+		if got := slices.ContainsFunc(m.Parts.List(),
+			func(s part.Status) bool { return s.State == part.Fails }); got != alarm {
+			t.Errorf("%v: an alarm: %v", failed, got)
 		}
 	}
 }

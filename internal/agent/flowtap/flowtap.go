@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"levee/internal/agent/source/inlet"
 	"levee/internal/agent/stream"
 	"levee/internal/dataplane/generation"
@@ -100,14 +98,9 @@ func reads(protocol *stream.Protocol, protos []uint8) (bits byte) {
 // fail ends the reading of an interface, which is tried again.
 func (h *Hub) fail(dev string, err error) {
 	h.close(dev)
-	if !isGone(err) {
+	if !generation.IsGone(err) {
 		h.note(dev, err)
 	}
-}
-
-// isGone says whether an error is that there is no policy any more, or no interface of that name.
-func isGone(err error) bool {
-	return generation.IsNotAttached(err) || errors.Is(err, unix.ENODEV)
 }
 
 // note keeps why an interface is not read.
@@ -143,7 +136,7 @@ func (h *Hub) followed(ctx context.Context, now time.Time) error {
 	for dev, t := range h.taps {
 		if !slices.Contains(devs, dev) {
 			h.close(dev)
-		} else if err := t.Follow(ctx); isGone(err) {
+		} else if err := t.Follow(ctx); generation.IsGone(err) {
 			h.close(dev)
 		} else if err != nil {
 			h.note(dev, err)

@@ -15,6 +15,10 @@ import (
 // IsNotAttached says whether an error is that an interface has no policy.
 func IsNotAttached(err error) bool { return errors.As(err, new(*NotAttachedError)) }
 
+// IsGone says whether an error is that an interface has no policy, or that there is none of its
+// name. What is known of interfaces may be some seconds old, and they are renamed and deleted.
+func IsGone(err error) bool { return IsNotAttached(err) || errors.Is(err, unix.ENODEV) }
+
 // TransactOn is transact with what is attached to an interface.
 func TransactOn(ctx context.Context, dev string,
 	fn func(*store.Store, *attach.Attachment) error) error {
@@ -61,7 +65,7 @@ func Find(s *store.Store, dev string) (*attach.Attachment, error) {
 // read.
 func Has(ctx context.Context, dev string) bool {
 	err := TransactOn(ctx, dev, func(*store.Store, *attach.Attachment) error { return nil })
-	return !IsNotAttached(err) && !errors.Is(err, unix.ENODEV)
+	return !IsGone(err)
 }
 
 // NotAttachedError says that no policy is on an interface.
