@@ -261,6 +261,12 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 			t.Errorf("OpenRC, %s: %q", action, got)
 		}
 	}
+	for dev, want := range map[string]string{"lo": "down --dev lo\n", "away0": ""} {
+		got := run("openrc/levee", "stop", "RC_SVCNAME=levee."+dev, "RC_CMD=restart")
+		if _, got, _ = strings.Cut(got, "\n"); got != want {
+			t.Errorf("OpenRC, stop of %s to begin again: %q", dev, got)
+		}
+	}
 	list, err := os.ReadFile("../../packaging/nfpm.yaml")
 	if err != nil {
 		t.Fatal(err)
