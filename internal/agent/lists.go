@@ -258,11 +258,8 @@ func (l *lister) tell() {
 	s := &l.status
 	switch {
 	case s.Error != "":
-		do := ""
-		if file := (*fs.PathError)(nil); errors.As(l.err, &file) {
-			do = access.Read(file.Path, l.err)
-		}
-		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), do), s.Next)
+		l.part.FailsUntil(part.Do(errors.New(s.Error+"; what it has leased stays"), l.advise()),
+			s.Next)
 	case s.Held != nil:
 		l.part.FailsUntil(part.Do(fmt.Errorf("%s, and waits: %s more, %d fewer", s.Held.Why,
 			entryCount(s.Held.Added), s.Held.Removed),
@@ -270,6 +267,23 @@ func (l *lister) tell() {
 	case !s.Read.IsZero():
 		l.part.Saw(s.Read, entryCount(s.Entries))
 	}
+}
+
+// advise returns what to do about a list that cannot be read.
+func (l *lister) advise() string {
+	var file *fs.PathError
+	var refused *feed.Refused
+	switch {
+	case errors.As(l.err, &file):
+		return access.Read(file.Path, l.err)
+	case errors.As(l.err, &refused) && refused.Key != "":
+		return "put a key that it takes into " + refused.Key
+	case errors.As(l.err, &refused):
+		return "look whether the list is still there: curl -I '" + l.status.Place + "'"
+	case l.err == nil: // a name without addresses
+		return "look it up: getent ahosts " + l.DNS
+	}
+	return access.Reach(l.status.Place, l.err)
 }
 
 // in runs fn in its turn in the loop, unless ctx ends before.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -147,6 +150,29 @@ func TestAShareOfTheInternetIsAcceptedOnce(t *testing.T) {
 	a.fed(t.Context(), l, result("2", wide(11, 59)), nil)
 	if l.waits() != "no" || len(k.sets["s"]) != 48 {
 		t.Errorf("waits %s, %d entries", l.waits(), len(k.sets["s"]))
+	}
+}
+
+// TestAListThatTimesOutSaidNothingToDo: nor did one whose server answers something else.
+func TestAListThatTimesOutSaidNothingToDo(t *testing.T) {
+	late := &url.Error{Op: "Get", URL: "https://l.example/", Err: context.DeadlineExceeded}
+	t.Setenv("INVOCATION_ID", "") // no service
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{late, "curl -v 'https://l.example/'"},
+		{&net.DNSError{Err: "no such host", Name: "l.example"}, "getent ahosts l.example"},
+		{&feed.Refused{Status: "404 Not Found"}, "curl -I 'https://l.example/'"},
+		{&feed.Refused{Status: "403 Forbidden", Key: "/k"}, "a key that it takes into /k"},
+		{&fs.PathError{Op: "open", Path: "/k", Err: fs.ErrNotExist},
+			"whether /k is the right path"},
+		{errors.New("too many entries: raise its max"), ""},
+	} {
+		l := &lister{err: c.err, status: ListStatus{Place: "https://l.example/"}}
+		if got := l.advise(); !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
 	}
 }
 

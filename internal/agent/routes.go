@@ -110,12 +110,35 @@ func (a *Agent) routes() []api.Route {
 			func(context.Context, *none) (*NotifyReport, error) {
 				return &NotifyReport{a.notified()}, nil
 			}),
+		api.Post("/api/v1/notifications/{name}/test", api.Operator,
+			"Send a message to a target of notifications at once, which its limit does not count.",
+			a.testNotification),
 		api.Get("/api/v1/lists/held", api.Viewer,
 			"Changes of lists that wait until they are accepted.", a.heldQuery),
 		api.Post("/api/v1/lists/accept", api.Operator, "Take a change of a list that waits.",
 			a.acceptQuery),
 		api.Stream("/api/v1/events", api.Viewer, "What happens, as it happens.", a.events.Watch),
 	)
+}
+
+// TestInput names a target of notifications.
+type TestInput struct {
+	Name string `path:"name" maxLength:"32" doc:"The target."`
+}
+
+// testNotification sends a message to a target.
+func (a *Agent) testNotification(ctx context.Context, in *TestInput) (*NotifyReport, error) {
+	err := notify.ErrNoTarget
+	if a.opts.Notifier != nil {
+		err = a.opts.Notifier.Test(ctx, in.Name)
+	}
+	switch {
+	case errors.Is(err, notify.ErrNoTarget):
+		return nil, api.Refuse(http.StatusNotFound, "%v", err)
+	case err != nil:
+		return nil, api.Refuse(http.StatusBadGateway, "%s was not told: %v", in.Name, err)
+	}
+	return &NotifyReport{a.notified()}, nil
 }
 
 // NotifyReport are the targets of notifications.

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -148,13 +149,14 @@ counts are 0. Secrets, and paths of URLs, are not shown.`,
 				table.Row(s.Name, s.Way, s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
 					s.Failed, s.Held, s.Lost)
 			}
-			table.Print(e.Stdout, "")
+			out := e.Stdout.Screen()
+			table.Print(out, "")
 			for _, s := range rep.Targets {
 				if s.Error != "" {
-					fmt.Fprintf(e.Stdout, "%s: %s\n", s.Name, s.Error)
+					fmt.Fprintf(out, "%s: %s\n", s.Name, s.Error)
 				}
 			}
-			return nil
+			return out.Flush()
 		},
 	}
 	cli.JsonFlag(cmd, &asJSON)
@@ -185,8 +187,9 @@ func newNotifyTest(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test NAME",
 		Short: "Send one message to a target, and say what becomes of it",
-		Long: "Send one message to a target at once, whether an agent runs or not. Limits do " +
-			"not count it.",
+		Long: `Send one message to a target at once: by the agent, so that it is known to reach the target from
+its unit; by this command where no agent runs, or it has not read of the target yet. Limits do not
+count it.`,
 		Example: "  sudo levee agent notify test ops",
 		Args:    cli.WantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -201,12 +204,22 @@ func newNotifyTest(e *env) *cobra.Command {
 			if at < 0 {
 				return notify.ErrNoTarget
 			}
+			name := all[at].Name
+			var rep NotifyReport
+			known := func(s notify.Status) bool { return s.Name == name }
+			if client.Ask(http.MethodGet, "notifications", nil, &rep) == nil &&
+				slices.ContainsFunc(rep.Targets, known) {
+				err := client.Ask(http.MethodPost, "notifications/"+name+"/test", struct{}{}, &rep)
+				if err == nil {
+					fmt.Fprintf(e.Stdout, "%s was told, by the agent\n", name)
+				}
+				return err
+			}
 			if err := all[at].Send(context.Background(), notify.NewTest()); err != nil {
 				return err
 			}
-			// The agent sends from a unit that may be held to loopback.
-			fmt.Fprintf(e.Stdout, "%s was told, by this command: the agent reaches what its unit "+
-				"lets it\n", all[at].Name)
+			fmt.Fprintf(e.Stdout, "%s was told, by this command: no agent runs that knows it yet\n",
+				name)
 			return nil
 		},
 	}

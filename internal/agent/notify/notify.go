@@ -350,6 +350,11 @@ func (w *worker) tell(ctx context.Context, m *Message) {
 		case <-time.After(w.n.backoff[try]):
 		}
 	}
+	w.told(m, err)
+}
+
+// told notes what became of a message.
+func (w *worker) told(m *Message, err error) {
 	w.mu.Lock()
 	if err == nil {
 		w.state.Sent++
@@ -364,4 +369,23 @@ func (w *worker) tell(ctx context.Context, m *Message) {
 	} else {
 		w.fails(err)
 	}
+}
+
+// Test sends a message to a target at once, which no limit counts, and returns why it was not
+// taken.
+func (n *Notifier) Test(ctx context.Context, name string) error {
+	n.mu.Lock()
+	at := slices.IndexFunc(n.workers, func(w *worker) bool { return w.target.Name == name })
+	if at < 0 {
+		n.mu.Unlock()
+		return ErrNoTarget
+	}
+	w := n.workers[at]
+	n.mu.Unlock()
+	m, err := NewTest(), w.target.Check()
+	if err == nil {
+		err = w.target.Send(ctx, m)
+	}
+	w.told(m, err)
+	return err
 }

@@ -90,6 +90,35 @@ func TestACardThatCannotBeReadIsAnAlarm(t *testing.T) {
 	}
 }
 
+// TestDownWasAnAlarm: for a second the link was missing, until the policy was gone.
+func TestDownWasAnAlarm(t *testing.T) {
+	var told []string
+	reg := part.NewRegister(func(_ part.Change, s part.Status) {
+		told = append(told, s.Sentence())
+	})
+	policies, gone := []string{"eth0"}, false
+	w := &Watch{Parts: reg,
+		Devs: func(context.Context) ([]string, error) { return policies, nil },
+		Read: func(string) (*lost.Counts, error) { return &lost.Counts{}, nil },
+		Judged: func(context.Context) (out []inspect.Judged, _ error) {
+			if gone && len(policies) > 0 {
+				out = []inspect.Judged{{Dev: "eth0", Judging: inspect.Judging{
+					Amiss: []string{"the link is missing"}}}}
+			}
+			return out, nil
+		}}
+	for range 2 {
+		w.look(t.Context(), time.Now())
+	}
+	gone = true
+	w.look(t.Context(), time.Now())
+	policies = nil
+	w.look(t.Context(), time.Now())
+	if len(told) > 0 || len(reg.List()) > 0 {
+		t.Errorf("told %q, left %+v", told, reg.List())
+	}
+}
+
 // TestTheAgentComparesNothing: the keeper alone looked whether packets come to a policy. Without
 // one the agent was content, and the policy stayed where no packet came.
 func TestTheAgentComparesNothing(t *testing.T) {

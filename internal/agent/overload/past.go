@@ -25,8 +25,8 @@ type past struct {
 	came         error // of the last try
 }
 
-// comesPast returns an error for each interface on which packets bypass the policy, and moves that
-// policy to another hook.
+// comesPast returns an error for each interface on which packets have bypassed the policy in two
+// looks, and moves that policy to another hook.
 func (w *Watch) comesPast(ctx context.Context, now time.Time) map[string]error {
 	all, err := w.Judged(ctx)
 	if err != nil {
@@ -40,8 +40,9 @@ func (w *Watch) comesPast(ctx context.Context, now time.Time) map[string]error {
 			continue
 		}
 		p := before[j.Dev]
-		if p == nil {
-			p = &past{since: now}
+		if p == nil { // levee down takes the link off before the rest: told if it stays
+			w.past[j.Dev] = &past{since: now}
+			continue
 		}
 		w.past[j.Dev] = p
 		if now.Sub(p.since) >= keeperFirst && now.Sub(p.tried) >= moveAgain {

@@ -1,13 +1,15 @@
-// Package access says what to do where this process may not read or write a file: which group a
-// service has to join, what its unit hides from it.
+// Package access says what to do where this process cannot read or write a file, or reach a server:
+// which group a service has to join, what its unit keeps from it.
 //
-// In goes a path with the error that it met, out comes what to type. It changes nothing.
+// In goes a path or URL with the error that it met, out comes what to type. It changes nothing.
 package access
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -60,6 +62,37 @@ func Write(path string, err error) string {
 		return "move away what is in its place: ls -ld " + dir + " " + path
 	}
 	return ""
+}
+
+// Reach returns what to do where a server cannot be reached, or its name not be looked up; "" if
+// the error is of another kind. at is its URL or name.
+func Reach(at string, err error) string {
+	var slow net.Error
+	late := errors.As(err, &slow) && slow.Timeout()
+	var unknown *net.DNSError
+	switch {
+	case (late || errors.Is(err, fs.ErrPermission)) && heldToLoopback():
+		return fmt.Sprintf("let its unit reach more than this machine: install -D -m 644 "+
+			"/usr/share/levee/agent-outgoing.conf %s; systemctl daemon-reload; systemctl "+
+			"restart %s", outgoing(), Unit())
+	case errors.As(err, &unknown):
+		return "look whether the name is known here: getent ahosts " + unknown.Name
+	case late, errors.As(err, new(*url.Error)), errors.As(err, new(*net.OpError)):
+		return "look what this machine gets of it: curl -v '" + at + "'"
+	}
+	return ""
+}
+
+// units has the drop-ins of an administrator.
+var units = "/etc/systemd/system"
+
+// outgoing is the drop-in by which the service reaches more than this machine.
+func outgoing() string { return filepath.Join(units, Unit()+".service.d/outgoing.conf") }
+
+// heldToLoopback tells whether this process is a service without that drop-in.
+func heldToLoopback() bool {
+	_, err := os.Stat(outgoing())
+	return os.Getenv("INVOCATION_ID") != "" && errors.Is(err, fs.ErrNotExist)
 }
 
 // above returns the directories of a path, the root first.

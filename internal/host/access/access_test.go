@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,5 +117,30 @@ func TestWhatCannotBeWritten(t *testing.T) {
 			want == "" && got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
+	}
+}
+
+// TestAServiceIsHeldToLoopback until it has the drop-in: the kernel drops or refuses what it sends.
+func TestAServiceIsHeldToLoopback(t *testing.T) {
+	dir := t.TempDir()
+	defer func(of string) { units = of }(units)
+	units = dir
+	t.Setenv("INVOCATION_ID", "1")
+	late := &url.Error{Op: "Get", URL: "https://l.example/", Err: context.DeadlineExceeded}
+	refused := &url.Error{Op: "Get", URL: "https://l.example/", Err: syscall.EPERM}
+	for _, err := range []error{late, refused} {
+		if got := Reach("https://l.example/", err); !strings.Contains(got, "agent-outgoing.conf "+
+			dir) {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(outgoing()), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(outgoing(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Reach("https://l.example/", late); !strings.Contains(got, "curl -v ") {
+		t.Errorf("with it: %q", got)
 	}
 }
