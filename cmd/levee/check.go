@@ -256,29 +256,33 @@ func (e *env) printChecked(c *checked) error {
 	if n := len(c.Diagnostics); n > 0 {
 		warnings = ", " + cli.Plural(n, "warning")
 	}
-	fmt.Fprintf(e.Stdout, "%s: ok, %s, %s%s\n", diag.Quoted(c.File), cli.Plural(c.Rules, "rule"),
+	out := e.Stdout.Screen()
+	fmt.Fprintf(out, "%s: ok, %s, %s%s\n", diag.Quoted(c.File), cli.Plural(c.Rules, "rule"),
 		cli.Plural(c.Sets, "set"), warnings)
 	for i := range c.Limits {
-		c.Limits[i].print(e.Stdout)
+		c.Limits[i].print(out)
 	}
 	for _, line := range c.Rooms.Words() {
-		fmt.Fprintf(e.Stdout, "  %s\n", line)
+		fmt.Fprintf(out, "  %s\n", line)
 	}
 	for _, n := range c.Names {
-		fmt.Fprintf(e.Stdout, "  set %s: empty until `levee agent` looks up %s; room for %d "+
+		fmt.Fprintf(out, "  set %s: empty until `levee agent` looks up %s; room for %d "+
 			"addresses\n", n.Set, cli.Plural(len(n.Names), "name"), n.Room)
 	}
 	if c.Program == nil {
-		return nil
+		return out.Flush()
 	}
-	fmt.Fprintf(e.Stdout, "program: %s; tables: %s\n",
+	fmt.Fprintf(out, "program: %s; tables: %s\n",
 		cli.Plural(c.Program.Instructions, "instruction"), cli.Plural(c.Program.TableBytes, "byte"))
 	t := cli.NewTable("FOR KIND BYTES WHY", "<", "<", ">", "<")
 	for _, row := range c.Program.Tables {
 		t.Row(row.For, row.Kind, row.Bytes, row.Why)
 	}
 	if len(c.Program.Tables) > 0 {
-		t.Print(e.Stdout, "  ")
+		t.Print(out, "  ")
 	}
-	return c.Program.plan.Print(e.Stdout)
+	if err := c.Program.plan.Print(out); err != nil {
+		return err
+	}
+	return out.Flush()
 }

@@ -194,6 +194,8 @@ func judgingOf(ctx context.Context, name string) *doctor.Judging {
 
 // printFindings shows each finding in a line, and below it what it costs and what mends it.
 func (e *env) printFindings(findings []doctor.Finding, all bool) {
+	out := e.Stdout.Screen()
+	defer out.Flush()
 	about, hidden := "", 0
 	for _, f := range findings {
 		if f.State == doctor.OK && !all {
@@ -202,30 +204,30 @@ func (e *env) printFindings(findings []doctor.Finding, all bool) {
 		}
 		if f.About != about {
 			about = f.About
-			fmt.Fprintln(e.Stdout, about)
+			fmt.Fprintln(out, about)
 		}
-		fmt.Fprintf(e.Stdout, "  %-8s %-15s %s\n", f.State, f.Name, f.Value)
+		fmt.Fprintf(out, "  %-8s %-15s %s\n", f.State, f.Name, f.Value)
 		if f.Cost != "" {
 			sure := ""
 			if f.Sure != "" {
 				sure = " (" + string(f.Sure) + ")"
 			}
-			for _, line := range cli.Wrap(f.Cost+sure, 90) {
-				fmt.Fprintf(e.Stdout, "%27s%s\n", "", line)
+			for _, line := range cli.Wrap(f.Cost+sure, out.Room(27, 90)) {
+				fmt.Fprintf(out, "%27s%s\n", "", line)
 			}
 		}
 		if f.Mend != "" {
-			fmt.Fprintf(e.Stdout, "%25s$ %s\n", "", f.Mend)
+			fmt.Fprintf(out, "%25s$ %s\n", "", f.Mend)
 		}
 		said := f.Untried
 		if f.Measured != nil {
 			said = f.Measured.Words()
 		}
-		for _, line := range cli.Wrap(said, 90) {
-			fmt.Fprintf(e.Stdout, "%27s%s\n", "", line)
+		for _, line := range cli.Wrap(said, out.Room(27, 90)) {
+			fmt.Fprintf(out, "%27s%s\n", "", line)
 		}
 	}
 	if hidden > 0 {
-		fmt.Fprintf(e.Stdout, "%s ok (--all shows them)\n", cli.Plural(hidden, "check"))
+		fmt.Fprintf(out, "%s ok (--all shows them)\n", cli.Plural(hidden, "check"))
 	}
 }

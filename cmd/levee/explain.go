@@ -186,11 +186,12 @@ func (e *env) tell(p *policy.Policy, link packet.Link, tr oracle.Trace, n int,
 		s.Connections = room
 		return e.PrintJSON(s)
 	}
-	printTrace(e.Stdout, &tr, "")
+	out := e.Stdout.Screen()
+	printTrace(out, &tr, "")
 	if room != nil {
-		fmt.Fprintf(e.Stdout, "\n%s\n", room)
+		fmt.Fprintf(out, "\n%s\n", room)
 	}
-	return nil
+	return out.Flush()
 }
 
 // explainLive tells the stories of packets as they arrive.

@@ -173,8 +173,8 @@ func (t *captureTo) packet(p tap.Captured) error {
 }
 
 func (t *captureTo) line(p tap.Captured) {
-	fmt.Fprintf(t.out, "%s %s %s by %s %d bytes: %s\n", p.At.Format("15:04:05.000000"), t.dev,
-		p.Verdict, nameOfRule(p.Rule), p.Bytes, oracle.Brief(p.Packet, p.Bytes, p.Link))
+	fmt.Fprintf(t.out, "%s %s %s %s\n", lineOf(t.out, p.At, t.dev), p.Verdict,
+		shortNameOf(p.Rule), oracle.Brief(p.Packet, p.Bytes, p.Link))
 }
 
 // captureFile opens what --write names.

@@ -110,7 +110,9 @@ func (e *env) status(f *statusFlags) error {
 	if f.json {
 		err = e.PrintJSON(rep)
 	} else {
-		e.printStatuses(e.Stdout, rep, f)
+		out := e.Stdout.Screen()
+		e.printStatuses(out, rep, f)
+		err = out.Flush()
 	}
 	if err == nil && rep.Failing() {
 		err = cli.ErrNo

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,23 +55,15 @@ func (f *statusFlags) every(cmd *cobra.Command) (time.Duration, error) {
 // redrawStatus prints one picture at once: in the place of the one before where a terminal is, else
 // behind it.
 func (e *env) redrawStatus(rep *status.Report, f *statusFlags) error {
-	var b bytes.Buffer
-	switch {
-	case f.json:
-		enc := json.NewEncoder(&b)
+	if f.json {
+		enc := json.NewEncoder(e.Stdout)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(rep); err != nil {
-			return err
-		}
-	default:
-		if e.Stdout.Terminal {
-			b.WriteString("\x1b[H\x1b[J") // to the corner, and empty from there
-		}
-		e.printStatuses(&b, rep, f)
-		if !e.Stdout.Terminal {
-			b.WriteByte('\n')
-		}
+		return enc.Encode(rep)
 	}
-	_, err := e.Stdout.Write(b.Bytes())
-	return err
+	out := e.Stdout.Picture()
+	e.printStatuses(out, rep, f)
+	if !e.Stdout.Terminal {
+		fmt.Fprintln(out)
+	}
+	return out.Flush()
 }

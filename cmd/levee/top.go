@@ -93,7 +93,7 @@ func shownRules(rules []status.Rule) (out []top.Rule) {
 	for _, r := range rules {
 		if !r.Quiet() {
 			out = append(out, top.Rule{ID: r.ID, Verdict: r.Verdict, Where: string(r.Rule),
-				Label: r.Label, Text: r.Text, Packets: r.Packets})
+				Label: r.Label, Text: r.Unlabelled(), Packets: r.Packets})
 		}
 	}
 	return out

@@ -186,8 +186,14 @@ func (p *watchPrinter) show(w *watched, line string) bool {
 	return p.e.Stdout.Err == nil
 }
 
-// watchTime is when something was told of, in lines.
-const watchTime = "15:04:05.000000"
+// lineOf begins the line about packets of an interface: when they were told of, and where. A person
+// at a terminal has said where, and sees it in each line that is longer than the terminal is wide.
+func lineOf(out *cli.Output, at time.Time, dev string) string {
+	if out.Terminal {
+		return at.Format("15:04:05.000")
+	}
+	return at.Format("15:04:05.000 ") + dev
+}
 
 // packet prints a packet; w has what is special to it.
 func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []byte,
@@ -200,16 +206,15 @@ func (p *watchPrinter) packet(w *watched, rule generation.SlotCounter, frame []b
 	if d.IsIP() && d.Src.IsValid() {
 		w.From, w.To = d.Src.String(), d.Dst.String()
 	}
-	by := nameOfRule(rule)
+	by := shortNameOf(rule)
 	if w.Verdict != "" {
-		by = fmt.Sprintf("%s by %s", w.Verdict, by)
+		by = w.Verdict + " " + by
 	}
 	text := w.Text
 	if !p.wide {
 		text = oracle.Brief(frame, w.Bytes, link)
 	}
-	return p.show(w, fmt.Sprintf("%s %s %s %d bytes: %s", w.Time.Format(watchTime), p.dev, by,
-		w.Bytes, text))
+	return p.show(w, fmt.Sprintf("%s %s %s", lineOf(p.e.Stdout, w.Time, p.dev), by, text))
 }
 
 // lost prints losses; bound says in words what they are above.
@@ -217,7 +222,7 @@ func (p *watchPrinter) lost(l tap.Losses, bound string) {
 	at := p.e.Now()
 	w := &watched{Time: at, Dev: p.dev, Rule: cli.Shown(l.Rule.Rule), Label: l.Rule.Label,
 		Lost: &watchedLost{l.Bound, l.Ring, l.Reader}}
-	p.show(w, fmt.Sprintf("%s %s %s lost: %s", at.Format(watchTime), p.dev, nameOfRule(l.Rule),
+	p.show(w, fmt.Sprintf("%s %s lost: %s", lineOf(p.e.Stdout, at, p.dev), shortNameOf(l.Rule),
 		lossesInWords(l, bound)))
 }
 
@@ -289,4 +294,12 @@ func nameOfRule(c generation.SlotCounter) string {
 		return fmt.Sprintf("%s %q", cli.Shown(c.Rule), c.Label)
 	}
 	return string(cli.Shown(c.Rule))
+}
+
+// shortNameOf returns the label of a rule, or where it stands.
+func shortNameOf(c generation.SlotCounter) string {
+	if c.Rule != "" && c.Label != "" {
+		return fmt.Sprintf("%q", c.Label)
+	}
+	return nameOfRule(c)
 }

@@ -42,6 +42,7 @@ type Env struct {
 type Output struct {
 	W        io.Writer
 	Terminal bool
+	Size     func() (columns, rows int) // of the terminal, nil where there is none
 	Err      error
 }
 
@@ -64,8 +65,8 @@ func System() *Env {
 	return &Env{
 		Args:    os.Args[1:],
 		Stdin:   os.Stdin,
-		Stdout:  &Output{W: os.Stdout, Terminal: isTerminal(os.Stdout)},
-		Stderr:  &Output{W: os.Stderr, Terminal: isTerminal(os.Stderr)},
+		Stdout:  output(os.Stdout),
+		Stderr:  output(os.Stderr),
 		NoColor: os.Getenv("NO_COLOR") != "",
 		Now:     time.Now,
 		Signals: func() (context.Context, context.CancelFunc) {
@@ -76,6 +77,23 @@ func System() *Env {
 		Root:       os.Geteuid() == 0,
 		Executable: os.Executable,
 	}
+}
+
+func output(f *os.File) *Output {
+	o := &Output{W: f, Terminal: isTerminal(f)}
+	if o.Terminal {
+		o.Size = func() (columns, rows int) { return sizeOf(f) }
+	}
+	return o
+}
+
+// sizeOf returns the size of a terminal, 0 and 0 where it does not tell (ioctl_tty(2)).
+func sizeOf(f *os.File) (columns, rows int) {
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), int(size.Row)
 }
 
 // isTerminal reports whether a file is a terminal: only these have settings of a line

@@ -34,9 +34,9 @@ func printRules(w io.Writer, rules []status.Rule, rated bool) {
 		case r.Quiet():
 		case rated:
 			t.Row(r.Packets, r.Bytes, shortRate(r.PacketsPerSecond), shortRate(r.BitsPerSecond),
-				r.Verdict, r.Rule, r.Label, r.Text)
+				r.Verdict, r.Rule, r.Label, r.Unlabelled())
 		default:
-			t.Row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Text)
+			t.Row(r.Packets, r.Bytes, r.Verdict, r.Rule, r.Label, r.Unlabelled())
 		}
 	}
 	t.Print(w, "  ")

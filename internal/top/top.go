@@ -51,7 +51,7 @@ type Rule struct {
 // Source reads the counters.
 type Source func() (Snapshot, error)
 
-// past is how many readings a sparkline shows.
+// past is how many readings a sparkline shows at most.
 const past = 30
 
 // Order sorts the rows.
@@ -148,7 +148,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 func (s *screen) key(name string) tea.Cmd {
-	page := max(1, s.room())
+	page := max(1, s.room(s.current().Memory))
 	switch name {
 	case "q", "esc", "ctrl+c":
 		return tea.Quit
@@ -217,8 +217,46 @@ func (s *screen) View() tea.View {
 // head is how many lines stand above the rows and below them, without those of memory.
 const head = 4
 
-// room returns how many rows there is room for.
-func (s *screen) room() int { return s.height - head - len(s.current().Memory) }
+// room returns how many rows there is room for below so many memories.
+func (s *screen) room(memory []Memory) int {
+	return s.height - head - min(len(memory), s.memoryRoom())
+}
+
+// memoryRoom returns how many lines memories may take: a third of the screen.
+func (s *screen) memoryRoom() int { return max(1, s.height/3) }
+
+// Columns of a row. A narrow terminal has a shorter course, and either label or text of a rule.
+const (
+	narrow    = 120 // less has no column of its own for labels
+	leastPast = 10
+)
+
+// drawn returns how many readings of a course there is room for.
+func (s *screen) drawn() int {
+	if s.width == 0 {
+		return past
+	}
+	return max(leastPast, min(past, s.width-70))
+}
+
+// memory returns the lines of memories. The last one counts those for which there is no room.
+func (s *screen) memory(i *Interface) (out []string) {
+	room := s.memoryRoom()
+	for k, m := range i.Memory {
+		if k == room-1 && len(i.Memory) > room {
+			return append(out, s.cut(fmt.Sprintf("%*s  and %d more that it remembers: levee status",
+				11+s.drawn(), "", len(i.Memory)-k)))
+		}
+		inUse := sparkline(s.memories[[2]string{i.Name, m.Name}], s.drawn())
+		name := []rune(m.Name)
+		if room := s.width - 15 - s.drawn() - len([]rune(m.Text)); s.width > 0 && room < len(name) {
+			name = name[:max(8, room)] // rather than what it holds
+		}
+		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+s.drawn(), inUse, string(name),
+			m.Text)))
+	}
+	return out
+}
 
 func (s *screen) current() Interface {
 	if n := len(s.now.Interfaces); n > 0 {
@@ -249,30 +287,48 @@ func (s *screen) lines() []string {
 	if n := len(s.now.Interfaces); n > 1 {
 		title = fmt.Sprintf("[%d of %d] %s", s.shown%n+1, n, title)
 	}
-	out := []string{s.cut(title)}
-	for _, m := range i.Memory {
-		inUse := sparkline(s.memories[[2]string{i.Name, m.Name}])
-		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+past, inUse, m.Name, m.Text)))
-	}
+	room := max(0, s.room(i.Memory))
+	s.first = max(0, min(s.first, len(rows)-max(1, room)))
+	end := min(len(rows), s.first+room)
 	state := fmt.Sprintf("  %s packets/s counted, by %s", short(all), s.order)
+	if end-s.first < len(rows) {
+		state += fmt.Sprintf(", rows %d to %d of %d", s.first+1, end, len(rows))
+	}
 	if s.paused {
 		state += ", paused"
 	}
+	out := append([]string{s.cut(title)}, s.memory(&i)...)
+	place := len("RULE")
+	for k := range rows {
+		place = max(place, len([]rune(rows[k].Where)))
+	}
 	out = append(out, s.cut(state),
-		s.row("PACKETS/S", "UNTIL NOW", "PACKETS", "VERDICT", "LABEL", "RULE"))
-	s.first = max(0, min(s.first, len(rows)-max(1, s.room())))
-	for k := s.first; k < len(rows) && k < s.first+max(0, s.room()); k++ {
+		s.row("PACKETS/S", "UNTIL NOW", "PACKETS", "VERDICT", "LABEL", place, "RULE", ""))
+	for k := s.first; k < end; k++ {
 		r := &rows[k]
 		h := history(r)
-		out = append(out, s.row(short(h.rate()), sparkline(h.rates), short(float64(r.Packets)),
-			r.Verdict, r.Label, r.Where+"  "+r.Text))
+		out = append(out, s.row(short(h.rate()), sparkline(h.rates, s.drawn()),
+			short(float64(r.Packets)), r.Verdict, r.Label, place, r.Where, r.Text))
 	}
-	return append(out, s.cut("q quit  s sort  p pause  tab next interface  up, down, page"))
+	keys := "q quit  s sort  p pause  up, down, page"
+	if len(s.now.Interfaces) > 1 {
+		keys += "  tab next interface"
+	}
+	return append(out, s.cut(keys))
 }
 
-func (s *screen) row(rate, line, packets, verdict, label, rule string) string {
-	return s.cut(fmt.Sprintf("%9s  %-*s %10s  %-8s %-20s %s", rate, past, line, packets, verdict,
-		label, rule))
+// row returns a line for a rule, of which the place may take so many columns.
+func (s *screen) row(rate, line, packets, verdict, label string, place int,
+	where, text string) string {
+	rule := fmt.Sprintf("%-*s  %s", place, where, text)
+	switch {
+	case s.width >= narrow || s.width == 0:
+		rule = fmt.Sprintf("%-20s %s", label, rule)
+	case label != "":
+		rule = fmt.Sprintf("%-*s  %s", place, where, label)
+	}
+	return s.cut(fmt.Sprintf("%9s  %-*s %9s  %-9s %s", rate, s.drawn(), line, packets, verdict,
+		rule))
 }
 
 // cut brings a line to the width of the terminal, without what moves its cursor.
@@ -289,13 +345,14 @@ func (s *screen) cut(line string) string {
 	return line
 }
 
-// sparkline draws rates as high as the highest of them is.
-func sparkline(rates []float64) string {
+// sparkline draws the last n rates as high as the highest of them is.
+func sparkline(rates []float64, n int) string {
 	const blocks = "▁▂▃▄▅▆▇█"
 	bars := []rune(blocks)
+	rates = rates[max(0, len(rates)-n):]
 	highest := slices.Max(append([]float64{0}, rates...))
 	var b strings.Builder
-	for range past - len(rates) {
+	for range n - len(rates) {
 		b.WriteByte(' ')
 	}
 	for _, v := range rates {

@@ -146,9 +146,37 @@ func TestWhatComesFromOutsideCannotMoveTheCursor(t *testing.T) {
 }
 
 func TestSparklines(t *testing.T) {
-	got := sparkline([]float64{0, 1, 50, 100})
+	got := sparkline([]float64{0, 1, 50, 100}, past)
 	if want := strings.Repeat(" ", past-4) + ".▁▅█"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	if got := sparkline([]float64{1000, 0, 1, 50, 100}, 4); got != ".▁▅█" {
+		t.Errorf("the last four: %q", got)
+	}
+}
+
+// TestANarrowTerminalShowedNoRule: at 80 columns a row ended within its label, so that rules
+// without one could not be told apart, and memories took the place of rules.
+func TestANarrowTerminalShowedNoRule(t *testing.T) {
+	s := newScreen()
+	s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	now := counted(0, make([]uint64, 30)...)
+	i := &now.Interfaces[0]
+	i.Rules[1].Label, i.Rules[1].Text = "", "drop tcp from 198.51.100.0/24"
+	for k := range 20 {
+		i.Memory = append(i.Memory, Memory{fmt.Sprint("set ", k), "1 of 2 entries", 1})
+	}
+	s.take(now)
+	press(s, "s", "s")
+	text := strings.Join(s.lines(), "\n")
+	for _, want := range []string{"edge.levee:1   rule-0", "edge.levee:2   drop tcp from 198.5",
+		"and 14 more that it remembers", "rows 1 to 12 of 30"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, text)
+		}
+	}
+	if n := len(s.lines()); n != 24 {
+		t.Errorf("%d lines of 24", n)
 	}
 }
 

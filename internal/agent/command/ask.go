@@ -55,7 +55,7 @@ work, or if the kernel does not hold all entries.`,
 }
 
 func (e *env) printAgent(s *agent.Status) {
-	out := e.Stdout.Buffered()
+	out := e.Stdout.Screen()
 	defer out.Flush()
 	if s.Compare.At.IsZero() {
 		fmt.Fprintln(out, "enforced  not known: nothing has been compared with the kernel yet")
@@ -170,17 +170,20 @@ several origins has a line for each. It works whether an agent runs or not.`,
 				return e.PrintJSON(LeaseReport{all})
 			}
 			out := e.Stdout.Buffered()
+			var set, entry, by int // columns
+			for i := range all {
+				all[i].Origin = quotedOrigin(all[i].Origin)
+				set, entry = max(set, len(all[i].Set)), max(entry, len(all[i].Entry))
+				by = max(by, len(all[i].Origin))
+			}
 			for _, l := range all {
 				left := "until withdrawn"
 				if l.LeaseSeconds > 0 {
 					left = cli.FormatLease(time.Duration(l.LeaseSeconds*float64(time.Second))) +
 						" left"
 				}
-				origin := l.Origin
-				if strings.Contains(origin, " ") {
-					origin = strconv.Quote(origin)
-				}
-				fmt.Fprintf(out, "%-16s  %-39s  %-16s  %s\n", l.Set, l.Entry, origin, left)
+				fmt.Fprintf(out, "%-*s  %-*s  %-*s  %s\n", set, l.Set, entry, l.Entry, by,
+					l.Origin, left)
 			}
 			return out.Flush()
 		},
@@ -188,6 +191,14 @@ several origins has a line for each. It works whether an agent runs or not.`,
 	f.add(cmd)
 	cli.JsonFlag(cmd, &f.json)
 	return cmd
+}
+
+// quotedOrigin returns an origin as one word.
+func quotedOrigin(origin string) string {
+	if strings.Contains(origin, " ") {
+		return strconv.Quote(origin)
+	}
+	return origin
 }
 
 // LeaseReport is the object of `levee agent list --json`.

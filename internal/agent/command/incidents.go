@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -52,17 +53,18 @@ or not.`,
 			if asJSON {
 				return e.PrintJSON(r)
 			}
+			out := e.Stdout.Screen()
 			for i := range r.Incidents {
-				e.printIncident(&r.Incidents[i], len(args) == 1)
+				printIncident(out, &r.Incidents[i], len(args) == 1)
 			}
 			switch {
 			case len(args) == 1:
 			case alone:
-				fmt.Fprintf(e.Stdout, "nobody looks for floods: %v\n", client.ErrNone)
+				fmt.Fprintf(out, "nobody looks for floods: %v\n", client.ErrNone)
 			default:
-				printWatched(e.Stdout, r.Watched, len(r.Incidents) > 0)
+				printWatched(out, r.Watched, len(r.Incidents) > 0)
 			}
-			return nil
+			return out.Flush()
 		},
 	}
 	cli.JsonFlag(cmd, &asJSON)
@@ -79,23 +81,23 @@ func onlyIncident(all []incident.Incident, id string) []incident.Incident {
 }
 
 // printIncident prints one, with its rules and times where it is asked for alone.
-func (e *env) printIncident(i *incident.Incident, whole bool) {
-	fmt.Fprintf(e.Stdout, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
+func printIncident(out io.Writer, i *incident.Incident, whole bool) {
+	fmt.Fprintf(out, "%-4s  %s  %-8s  %s: %s\n", i.ID, i.Began.Local().Format(time.DateTime),
 		i.State, diag.Quoted(i.Dev), i.Sentence)
 	if !whole {
 		return
 	}
 	at := func(name string, t *time.Time) {
 		if t != nil {
-			fmt.Fprintf(e.Stdout, "  %-9s %s, %s after it began\n", name,
+			fmt.Fprintf(out, "  %-9s %s, %s after it began\n", name,
 				t.Local().Format("15:04:05.000"), t.Sub(i.Began).Round(time.Millisecond))
 		}
 	}
-	fmt.Fprintf(e.Stdout, "  before    %.0f packets/s, %.0f bit/s\n", i.Before.Packets,
+	fmt.Fprintf(out, "  before    %.0f packets/s, %.0f bit/s\n", i.Before.Packets,
 		i.Before.Bits)
 	at("detected", &i.Detected)
 	for _, s := range i.Steps {
-		fmt.Fprintf(e.Stdout, "            %s, %s after it began; %.0f ms of a core\n", s.What,
+		fmt.Fprintf(out, "            %s, %s after it began; %.0f ms of a core\n", s.What,
 			s.At.Sub(i.Began).Round(time.Millisecond), 1e3*(s.Core-i.Steps[0].Core))
 	}
 	at("acted", i.Acted)
@@ -103,22 +105,22 @@ func (e *env) printIncident(i *incident.Incident, whole bool) {
 	at("closed", i.Closed)
 	for k := range i.Rules {
 		r := &i.Rules[k]
-		fmt.Fprintf(e.Stdout, "  %-9s %s\n", r.State, r.Rule)
-		fmt.Fprintf(e.Stdout, "            dropped %s; coverage %.4g %%; collateral "+
+		fmt.Fprintf(out, "  %-9s %s\n", r.State, r.Rule)
+		fmt.Fprintf(out, "            dropped %s; coverage %.4g %%; collateral "+
 			"%.3g %%, at most %.3g %% by 95 %% confidence", cli.Plural(r.Packets, "packet"),
 			100*r.Coverage,
 			100*r.Predicted,
 			100*r.AtMost)
 		if r.Measured != nil {
-			fmt.Fprintf(e.Stdout, "; measured %.3g %%", 100**r.Measured)
+			fmt.Fprintf(out, "; measured %.3g %%", 100**r.Measured)
 		}
-		fmt.Fprintln(e.Stdout)
+		fmt.Fprintln(out)
 		if r.Why != "" {
-			fmt.Fprintf(e.Stdout, "            %s\n", diag.Escaped(r.Why))
+			fmt.Fprintf(out, "            %s\n", diag.Escaped(r.Why))
 		}
 	}
 	for _, n := range i.Notes {
-		fmt.Fprintf(e.Stdout, "  note      %s\n", diag.Escaped(n))
+		fmt.Fprintf(out, "  note      %s\n", diag.Escaped(n))
 	}
 }
 
@@ -192,6 +194,7 @@ func (e *env) printDone(i incident.Incident, err error, asJSON bool) error {
 	case asJSON:
 		return e.PrintJSON(i)
 	}
-	e.printIncident(&i, true)
-	return nil
+	out := e.Stdout.Screen()
+	printIncident(out, &i, true)
+	return out.Flush()
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -44,25 +45,26 @@ asked: who each is of, until when it stays, and what it has decided.`,
 			if asJSON {
 				return e.PrintJSON(r)
 			}
+			out := e.Stdout.Screen()
 			for i := range r.Rules {
-				e.printRule(&r.Rules[i])
+				printRule(out, &r.Rules[i])
 			}
 			if len(r.Rules) == 0 {
-				fmt.Fprintln(e.Stdout, "no live rules are in force")
+				fmt.Fprintln(out, "no live rules are in force")
 			}
-			return nil
+			return out.Flush()
 		},
 	}
 	cli.JsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func (e *env) printRule(r *defend.LiveRule) {
+func printRule(out io.Writer, r *defend.LiveRule) {
 	until := ""
 	if r.Until != nil {
 		until = ", until " + r.Until.Local().Format(time.DateTime)
 	}
-	fmt.Fprintf(e.Stdout, "%s on %s, of %s%s: %s\n    %s\n", r.ID, r.Dev,
+	fmt.Fprintf(out, "%s on %s, of %s%s: %s\n    %s\n", r.ID, r.Dev,
 		diag.Escaped(r.Origin), until, cli.Plural(r.Packets, "packet"), diag.Escaped(r.Rule))
 }
 

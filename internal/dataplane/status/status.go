@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"levee/internal/dataplane"
@@ -172,6 +173,11 @@ type Rule struct {
 func (r *Rule) Quiet() bool {
 	return r.Line == 0 && r.Packets == 0 && r.Reason != policy.ByDefault.String() &&
 		r.Reason != policy.ByRule.String()
+}
+
+// Unlabelled returns the text of the rule for a table with a column of labels.
+func (r *Rule) Unlabelled() string {
+	return strings.TrimSuffix(r.Text, fmt.Sprintf(" as %q", r.Label))
 }
 
 // CPU holds the counts of one CPU.

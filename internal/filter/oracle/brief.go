@@ -22,7 +22,8 @@ func Brief(frame []byte, length int, link packet.Link) string {
 		}
 	}
 	if !p.IsIP() || !p.Src.IsValid() {
-		return strings.Join(append(words, fmt.Sprintf("ether 0x%04x", p.EtherType)), " ")
+		return strings.Join(append(words, fmt.Sprintf("ether 0x%04x, %d bytes", p.EtherType,
+			length)), " ")
 	}
 	words = append(words, protoName(uint64(p.Proto)), end(&p, p.Src, p.SrcPort), ">",
 		end(&p, p.Dst, p.DstPort))
@@ -37,7 +38,7 @@ func Brief(frame []byte, length int, link packet.Link) string {
 	} else if p.LaterFragment {
 		words = append(words, "fragment")
 	}
-	return strings.Join(append(words, fmt.Sprintf("len %d ttl %d", p.Len, p.TTL)), " ")
+	return strings.Join(append(words, fmt.Sprintf("len %d", p.Len)), " ")
 }
 
 // end returns an address, with its port if the packet has ports.
