@@ -61,7 +61,9 @@ func (c *Chain) mayDrop() bool { return c.Drop || drops(c, map[*Chain]bool{}) }
 func (c *Chain) goesOn() bool {
 	rules := slices.Clone(c.Rules)
 	if c.Drop {
-		if slices.ContainsFunc(rules, func(r *ChainRule) bool { return r.Verb == DoReturn }) {
+		if slices.ContainsFunc(rules, func(r *ChainRule) bool {
+			return r.Verb == DoReturn || r.Verb == DoGoto
+		}) {
 			return false // to the policy
 		}
 		rules = append(rules, &ChainRule{Origin: c.Origin, Label: c.Name + " policy", Named: true,
