@@ -122,14 +122,14 @@ func TestClassBenchPolicyAsAWhole(t *testing.T) {
 default pass
 `, want[0], want[1], want[2])
 		if d := cmp.Diff(text, out.String()); d != "" {
-			t.Errorf("%s: %s", action, d)
+			t.Errorf("%v: %s", action, d)
 		}
 		notes := []importer.Note{
 			{Line: 0, Text: "the flags column is ignored, as all users of these sets do"},
 			{Line: 0, Text: "a non-first fragment has no ports: rules with ports do not match it"},
 		}
 		if d := cmp.Diff(importer.Report{Rules: 3, Notes: notes}, rep); d != "" {
-			t.Errorf("%s: %s", action, d)
+			t.Errorf("%v: %s", action, d)
 		}
 	}
 }
@@ -227,9 +227,10 @@ type failingWriter struct{ err error }
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestParseAction(t *testing.T) {
-	for _, a := range []importer.Action{importer.Drop, importer.Pass, importer.Alternate} {
-		if got, err := importer.ParseAction(a.String()); got != a || err != nil {
-			t.Errorf("%s: got %v, %v", a, got, err)
+	for text, want := range map[string]importer.Action{"drop": importer.Drop,
+		"pass": importer.Pass, "alternate": importer.Alternate} {
+		if got, err := importer.ParseAction(text); got != want || err != nil {
+			t.Errorf("%s: got %v, %v", text, got, err)
 		}
 	}
 	if _, err := importer.ParseAction("Drop"); err == nil {
