@@ -16,7 +16,7 @@ type NGWriter struct {
 	interfaces int
 }
 
-// NGInterface is where packets were taken.
+// NGInterface is the interface at which packets were taken.
 type NGInterface struct {
 	Name   string
 	Filter string // in words; "" for none

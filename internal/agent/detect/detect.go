@@ -25,7 +25,7 @@ type Options struct {
 // Alarm says that a place gets too much of a kind of packets, at a moment.
 type Alarm struct {
 	Kind kind.Kind
-	// To is where it goes, From the network that it comes from; neither is valid for everything
+	// To is its destination, From the network of its sources; neither is valid for everything
 	// that is watched.
 	To, From        netip.Prefix
 	Rate, Threshold float64 // of the kind, a second

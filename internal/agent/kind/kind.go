@@ -205,7 +205,7 @@ func (k Kind) Row() *Row {
 
 var unknown = Row{Phrase: "a flood", Unit: "packets/s"}
 
-// Novel is how many of a kind's packets are of flows that were not seen before, by what its two
+// Novel returns the packets of a kind that are of flows not seen before, by what its two
 // counters have of them.
 func (r *Row) Novel(counter, all float64) float64 {
 	if r.All == r.Counter {

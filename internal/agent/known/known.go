@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Most is how many networks there are, at most.
+// Most limits the networks.
 const Most = 256
 
 // widths are the networks by which clients are named, for IPv4 and IPv6, the narrowest first. 256
 // networks of the widest are a two-hundredth of the Internet.
 var widths = [][2]int{{32, 64}, {24, 56}, {20, 48}, {16, 40}}
 
-// Client is who came before a flood, or all who did of a network: how many packets of it a sample
-// of good traffic has, and since when it comes, the zero time for always.
+// Client is a source that came before a flood, or all those of a network: the packets of it that a
+// sample of good traffic has, and the time since which it comes, zero for always.
 type Client struct {
 	Packets int
 	Since   time.Time

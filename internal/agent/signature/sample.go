@@ -118,7 +118,7 @@ func (s *Sample) AddAll(next func() (frame []byte, missing int, err error)) (oth
 	}
 }
 
-// Seen is how many packets were added, Len how many are held, and LeftOut how many have headers
+// Seen counts the packets that were added, Len those that are held, and LeftOut those with headers
 // that are too long to be held.
 func (s *Sample) Seen() int    { return s.seen }
 func (s *Sample) Len() int     { return len(s.frames) }

@@ -7,7 +7,7 @@ import (
 	"levee/internal/bench"
 )
 
-// FarFactor is how many times as far, or as near, as in the reference the cores must be to be in
+// FarFactor is the factor by which cores are farther or nearer than in the reference if they are in
 // another place: above the scatter of readings, and below the factor of two and six that was seen
 // between places.
 const FarFactor = 1.8

@@ -21,7 +21,7 @@ type Options struct {
 	bench.Options
 	Only  []string  // generators by name, empty for all
 	Rates []float64 // packets a second besides as fast as it goes; nil for defaultRates
-	// Bursts are how many live frames of a paced run go at once, Copies how many times in a row a
+	// Bursts count the live frames of a paced run that go at once, Copies the times in a row that a
 	// frame from user space goes: if some are given, only levee's paths with each of them are
 	// measured.
 	Bursts, Copies []int

@@ -153,7 +153,7 @@ func (b *Builder) Forget(to, from asm.Register) {
 	b.Emit(asm.Or.Imm(to, 0))
 }
 
-// Meet is where ways meet that have found one of several slots. From label at[i] it adds i*size to
+// Meet joins ways that have found one of several slots. From label at[i] it adds i*size to
 // the address, from met R2; there is a power of two of slots. The verifier would walk what follows
 // once for each way, but it does not remember a byte of the stack that is not on a multiple of 8.
 // Overwrites R2.

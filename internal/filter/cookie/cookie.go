@@ -80,8 +80,8 @@ const (
 // Places is the number of sources for which a memory has room.
 const Places = (Size - atSources) / sourceSize
 
-// Lease is how long a source that has proven itself may send SYNs that nobody answers in the host's
-// place.
+// Lease is the time in which a source that has proven itself sends SYNs that nobody answers in the
+// host's place.
 const Lease = 10 * time.Minute
 
 // How many instructions the functions have, at most: those that answer, and those that know

@@ -26,7 +26,7 @@ const (
 	MaxNone = len(answerCookieOwn{}.None)
 )
 
-// Own is whom a SYN on an interface has to be for, or the kernel would not answer it.
+// Own tells the destinations for which the kernel answers a SYN on an interface.
 type Own struct {
 	// MACs are the Ethernet addresses that the kernel takes frames for, that of the interface
 	// first. None, or more than there is room for, are all.

@@ -65,7 +65,7 @@ var Leases = map[uint32]time.Duration{
 	uint32(served): 2 * time.Minute,
 }
 
-// Asks is how often a second the kernel is asked whether it has a connection that is not known,
+// Asks limits the questions a second whether the kernel has a connection that is not known,
 // such as one that is older than the policy: of TCP, and of UDP.
 const Asks = 10_000
 

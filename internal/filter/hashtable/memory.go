@@ -74,7 +74,7 @@ type Layout struct {
 	Codes    int  // the codes that keys may have: 1 to this
 }
 
-// Reach is how far behind a pointer the verifier lets a number that it does not know lead
+// Reach limits how far behind a pointer the verifier lets a number that it does not know lead
 // (BPF_MAX_VAR_OFF, include/linux/bpf_verifier.h). Since Linux 7.3 constants count, too.
 const Reach = 1 << 29
 

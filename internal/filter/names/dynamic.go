@@ -53,7 +53,7 @@ const (
 // MaxEntries is the largest max of a dynamic set of names.
 const MaxEntries = 1 << 23
 
-// MaxCodes is how many different numbers of labels entries may have at the same time, those of
+// MaxCodes limits the different numbers of labels that entries have at the same time, those of
 // wildcards counted apart: a look-up asks for one after the other.
 const MaxCodes = 32
 

@@ -11,11 +11,11 @@ const (
 	// note the same packet, so that two writes must have the effect of one. Only LeavingProgram
 	// gives verdicts here, while it is its turn.
 	Egress Point = "egress"
-	// Behind is where the program at egress of the policy in force hands on what it has judged: the
-	// place of LeavingProgram of a shadow.
+	// Behind follows the program at egress of the policy in force, which hands on what it has
+	// judged: the place of LeavingProgram of a shadow.
 	Behind Point = "behind"
-	// SocketLookup is where the kernel looks for the socket of a segment that belongs to no
-	// connection, in the network namespace of the interface. Its program gives those to the trap
-	// that the one that judges has noted. It may be asked beside that of another policy.
+	// SocketLookup is the hook at which the kernel looks for the socket of a segment that belongs
+	// to no connection, in the network namespace of the interface. Its program gives those to the
+	// trap that the one that judges has noted. It may be asked beside that of another policy.
 	SocketLookup Point = "socket lookup"
 )

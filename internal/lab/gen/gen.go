@@ -75,8 +75,8 @@ type Config struct {
 	// Burst counts the packets of a paced run of live frames that go at once, as a network card
 	// hands them over: a power of two up to 64; 0 is one. The clock is read once for each burst.
 	Burst int
-	// Copies is how many times in a row a frame that was made is sent, as the kernel's pktgen does
-	// by clone_skb; 0 is once. Live frames are written anew each time, whatever is in them.
+	// Copies counts the times in a row that a frame that was made is sent, as the kernel's pktgen
+	// does by clone_skb; 0 is once. Live frames are written anew each time, whatever is in them.
 	Copies int
 	// Duration after which to stop, 0 for defaultDuration if there is no Count either (a replay
 	// that is not repeated ends with its capture).

@@ -21,8 +21,8 @@ import (
 
 // Bounds on set files.
 const (
-	// MaxElements is how many prefixes, ports, services and endpoints all sets and lists of a
-	// policy may have together, as they are written; ranges of addresses count as the prefixes that
+	// MaxElements limits the prefixes, ports, services and endpoints that all sets and lists of a
+	// policy have together, as they are written; ranges of addresses count as the prefixes that
 	// they become once those that overlap are joined, where these are more.
 	MaxElements = 1 << 23
 

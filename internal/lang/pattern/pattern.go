@@ -39,7 +39,7 @@ const (
 const (
 	classes = 256
 	entry   = 4
-	// Slack is how far behind the beginning of any row the table reaches at least, so that a
+	// Slack is the least length of the table behind the beginning of any row, so that a
 	// program needs one compare to know that a load lies within it.
 	Slack = 256 * entry
 )

@@ -6,8 +6,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// Senders are who rules for what leaves name, in the order in which they do. Rules ask for places
-// in these lists, from 1 on.
+// Senders are those that rules for what leaves name, in the order in which they do. Rules ask for
+// places in these lists, from 1 on.
 type Senders struct {
 	Users      []string
 	Groups     []string

@@ -15,7 +15,7 @@ import (
 	"levee/internal/packet"
 )
 
-// Modes are where the program may be: behind whatever judges packets at ingress, or at XDP, where
+// Modes are the hooks of the program: behind whatever judges packets at ingress, or at XDP, where
 // nothing else may be.
 const (
 	TCX = "tcx"
