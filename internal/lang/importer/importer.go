@@ -37,6 +37,8 @@ const (
 
 var actions = [...]string{"drop", "pass", "alternate"}
 
+func (a Action) String() string { return actions[a] }
+
 // ParseAction reads the name of an action.
 func ParseAction(s string) (Action, error) {
 	for i, name := range actions {
