@@ -117,7 +117,7 @@ func (l *Ledger) appendValue(v, k []byte, since, until time.Time) []byte {
 
 func notePositions(tx *bbolt.Tx, positions map[string][]byte) error {
 	for name, p := range positions {
-		if err := tx.Bucket(bucketPositions).Put([]byte(name), p); err != nil {
+		if err := note(tx, []byte(name), p); err != nil {
 			return err
 		}
 	}

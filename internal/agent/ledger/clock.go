@@ -93,13 +93,12 @@ func (c clock) note(tx *bbolt.Tx, leases []Lease) (clock, error) {
 
 func (c *clock) write(tx *bbolt.Tx) error {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.ahead))
-	return tx.Bucket(bucketPositions).Put(clockKey, binary.BigEndian.AppendUint64(b,
-		uint64(c.latest)))
+	return note(tx, clockKey, binary.BigEndian.AppendUint64(b, uint64(c.latest)))
 }
 
 // read reads what write has written. What has another length is of no levee that is known.
 func (c *clock) read(tx *bbolt.Tx) {
-	if b := tx.Bucket(bucketPositions).Get(clockKey); len(b) == clockBytes {
+	if b, err := noted(tx, clockKey); err == nil && len(b) == clockBytes {
 		c.ahead = int64(binary.BigEndian.Uint64(b))
 		c.latest = int64(binary.BigEndian.Uint64(b[8:]))
 	}

@@ -118,9 +118,10 @@ var (
 	bucketNames     = [2][]byte{[]byte("sets"), []byte("origins")}
 	bucketLeases    = []byte("leases")     // of prefixes
 	bucketDNS       = []byte("dns-leases") // of names of the DNS
-	bucketPositions = []byte("positions")
+	bucketPositions = []byte("positions")  // of older versions, without a sum
+	bucketNotes     = []byte("notes")      // positions, and the clock
 	allBuckets      = [][]byte{bucketNames[0], bucketNames[1], bucketLeases, bucketDNS,
-		bucketPositions}
+		bucketPositions, bucketNotes}
 )
 
 // buckets are where keys stand. A kind of entry has a bucket of its own: a levee that does not know
@@ -171,7 +172,7 @@ func (c *cursor) settle(k, v []byte) (_, _ []byte) {
 
 // A key is set 2, family 1, address 16, bits 1, origin 2 bytes, or set 2, 7, a name, 0, origin 2; a
 // value since 8, until 8, in ms since 1970 by the clock of the file, and CRC-32C of key and these
-// 4. All numbers are big-endian.
+// 4. A note ends in the same. All numbers are big-endian.
 const (
 	prefixKey  = 20 // bytes of the key of a prefix in a set
 	originKey  = 2
@@ -268,6 +269,13 @@ func (l *Ledger) abandon() {
 // verify reads all of it once.
 func (l *Ledger) verify() error {
 	return l.view(func(tx *bbolt.Tx) error {
+		err := tx.Bucket(bucketNotes).ForEach(func(k, _ []byte) error {
+			_, err := noted(tx, k)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		l.clock.read(tx)
 		for kind, name := range bucketNames {
 			err := tx.Bucket(name).ForEach(func(k, v []byte) error {
@@ -360,6 +368,26 @@ func (l *Ledger) Bytes() (n int64) {
 
 func sum(k, v []byte) uint32 {
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, v)
+}
+
+// note notes something under a key, and noted returns what was noted, nil if nothing was.
+func note(tx *bbolt.Tx, k, v []byte) error {
+	if err := tx.Bucket(bucketPositions).Delete(k); err != nil {
+		return err
+	}
+	return tx.Bucket(bucketNotes).Put(k, binary.BigEndian.AppendUint32(slices.Clone(v), sum(k, v)))
+}
+
+func noted(tx *bbolt.Tx, k []byte) (v []byte, err error) {
+	b := tx.Bucket(bucketNotes).Get(k)
+	if b == nil {
+		return tx.Bucket(bucketPositions).Get(k), nil
+	}
+	at := max(0, len(b)-crc32.Size)
+	if v = b[:at]; len(b) < crc32.Size || sum(k, v) != binary.BigEndian.Uint32(b[at:]) {
+		return nil, fmt.Errorf("what is noted under %q is damaged", k)
+	}
+	return v, nil
 }
 
 func (l *Ledger) decode(k, v []byte) (out Lease, err error) {
@@ -491,10 +519,11 @@ func (l *Ledger) record(tx *bbolt.Tx, of *Lease) error {
 // Position returns what was noted last under a name, nil if nothing was.
 func (l *Ledger) Position(name string) (out []byte) {
 	_ = l.view(func(tx *bbolt.Tx) error {
-		if v := tx.Bucket(bucketPositions).Get([]byte(name)); v != nil {
+		v, err := noted(tx, []byte(name))
+		if v != nil {
 			out = append([]byte{}, v...)
 		}
-		return nil
+		return err
 	})
 	return out
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -85,6 +86,68 @@ func TestALedgerWithAnyByteChangedStopsNothing(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestADamagedNoteIsNotBelieved: a bit of the time of the newest event made it one of times to
+// come, and no event after it counted, without a word. So did one of a position, or of the clock.
+func TestADamagedNoteIsNotBelieved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	newest := []byte("2026-11-30T10:00:00Z")
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Record([]Lease{lease(1, "ids", time.UnixMilli(1<<40))},
+		map[string][]byte{"newest ssh": newest}), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range newest {
+		spoilt := bytes.ReplaceAll(whole, newest, append(append(bytes.Clone(newest[:i]),
+			newest[i]^1), newest[i+1:]...))
+		if err := os.WriteFile(path, spoilt, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(path, 0)
+		if err != nil || l.Damaged == "" || l.Position("newest ssh") != nil {
+			t.Fatalf("%v: byte %d: %s is believed", err, i, l.Position("newest ssh"))
+		}
+		if err := errors.Join(l.Close(), os.Remove(l.Damaged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNotesOfAnOlderVersionAreRead, which has no sums.
+func TestNotesOfAnOlderVersionAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	l, err := Open(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketPositions).Put([]byte("file"), []byte("17"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"17", "18", "19"} {
+		if got := string(l.Position("file")); got != want {
+			t.Errorf("%s is noted, want %s", got, want)
+		}
+		next := map[string][]byte{"file": {want[0], want[1] + 1}}
+		if err := errors.Join(l.Record(nil, next), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = Open(path, 0); err != nil || l.Damaged != "" {
+			t.Fatalf("%+v, %v", l, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
