@@ -48,14 +48,14 @@ func printLimits(w io.Writer, limits []state.Budgets) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := cli.NewTable("LIMIT LABEL LIVE SLOTS EVICTED INHERITED CONTENDED",
-		"<", "<", ">", ">", ">", ">", ">")
+	t := cli.NewTable("LIVE SLOTS EVICTED INHERITED CONTENDED LIMIT LABEL",
+		">", ">", ">", ">", ">", "<", "<")
 	for _, l := range limits {
 		debt := "-"
 		if d := l.Inherited(); d > 0 {
 			debt = d.String()
 		}
-		t.Row(l.Rule, l.Label, l.Live, l.Slots, l.Evicted, debt, l.Contended)
+		t.Row(l.Live, l.Slots, l.Evicted, debt, l.Contended, l.Rule, l.Label)
 	}
 	t.Print(w, "  ")
 }

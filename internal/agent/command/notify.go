@@ -143,11 +143,11 @@ counts are 0. Secrets, and paths of URLs, are not shown.`,
 			if asJSON {
 				return e.PrintJSON(rep)
 			}
-			table := cli.NewTable("NAME WAY TO ON LIMIT SENT FAILED HELD LOST", "<", "<", "<", "<",
-				"<", ">", ">", ">", ">")
+			table := cli.NewTable("NAME WAY LIMIT SENT FAILED HELD LOST ON TO", "<", "<", "<", ">",
+				">", ">", ">", "<", "<")
 			for _, s := range rep.Targets {
-				table.Row(s.Name, s.Way, s.To, strings.Join(s.On, ","), s.Limit, s.Sent,
-					s.Failed, s.Held, s.Lost)
+				table.Row(s.Name, s.Way, s.Limit, s.Sent, s.Failed, s.Held, s.Lost,
+					strings.Join(s.On, ","), s.To)
 			}
 			out := e.Stdout.Screen()
 			table.Print(out, "")

@@ -270,7 +270,8 @@ func Look(ctx context.Context, dev string, everywhere bool) (*Report, []string, 
 		if err := dataplane.Exists(dev); err != nil {
 			return nil, notes, err
 		}
-		return nil, notes, fmt.Errorf("levee has no policy on %s in this network namespace", dev)
+		return nil, notes, fmt.Errorf("levee has no policy on %s in this network namespace; "+
+			"`levee status` lists what there is", dev)
 	}
 	return rep, notes, nil
 }

@@ -37,6 +37,10 @@ func termRemedy(word string) (msg string, r foreign.Remedy) {
 	case strings.HasPrefix(word, "-"):
 		return "", foreign.Advice("levee has words instead of options: tcp from 192.0.2.0/24 " +
 			"port 80.")
+	case oneOf("/s /m /h /d pps kpps mpps bit/s kbit/s mbit/s gbit/s",
+		strings.TrimLeft(lower, "0123456789.")):
+		return "", foreign.Advice("write the word rate in front: limit udp port 53 rate " +
+			diag.Clip(word) + " by source.")
 	case isDigits(word):
 		return "", foreign.LeaveOut("say what the number is: port " +
 			diag.Clip(word) + ", len " + diag.Clip(word) +
