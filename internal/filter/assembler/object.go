@@ -65,6 +65,19 @@ func (b *Builder) Function(load func() (*ebpf.CollectionSpec, error), do string,
 	return nil
 }
 
+// Program returns a program of an object under another name. What it does is said in an error about
+// the object.
+func Program(load func() (*ebpf.CollectionSpec, error), does, name, as string,
+	at ebpf.AttachType) (*ebpf.ProgramSpec, error) {
+	object, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("read the program that %s: %w", does, err)
+	}
+	spec := object.Programs[name].Copy()
+	spec.Name, spec.AttachType, spec.Instructions = as, at, Older(spec.Instructions)
+	return spec, nil
+}
+
 // Take gives the instructions of one function of an object that clang made, to be emitted behind
 // Static or Global. Its own BTF is left behind: line information of one function among generated
 // ones is refused. The function finds its maps, and functions that it calls, by their names.

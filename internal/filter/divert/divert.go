@@ -12,7 +12,6 @@ package divert
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -92,14 +91,7 @@ func Emit(b *assembler.Builder) error {
 
 // Spec returns the program that the kernel asks for sockets.
 func Spec() (*ebpf.ProgramSpec, error) {
-	all, err := load()
-	if err != nil {
-		return nil, fmt.Errorf("read the program that diverts: %w", err)
-	}
-	spec := all.Programs[socketProgLookup].Copy()
-	spec.Name = Program
-	spec.Instructions = assembler.Older(spec.Instructions)
-	return spec, nil
+	return assembler.Program(load, "diverts", socketProgLookup, Program, ebpf.AttachSkLookup)
 }
 
 // SocketBytes is the length of the cookie of a socket.

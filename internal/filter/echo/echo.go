@@ -211,18 +211,11 @@ func Emit(b *assembler.Builder, context assembler.Param, tcx bool) error {
 
 // Spec returns the program at egress, for packets that begin with a link layer's header.
 func Spec(link packet.Link) (*ebpf.ProgramSpec, error) {
-	all, err := load()
-	if err != nil {
-		return nil, fmt.Errorf("read the program that notes replies: %w", err)
-	}
 	name := learnProgLearnEthernet
 	if link == packet.L3 {
 		name = learnProgLearnIp
 	}
-	spec := all.Programs[name].Copy()
-	spec.Name, spec.AttachType = Program, ebpf.AttachTCXEgress
-	spec.Instructions = assembler.Older(spec.Instructions)
-	return spec, nil
+	return assembler.Program(load, "notes replies", name, Program, ebpf.AttachTCXEgress)
 }
 
 // Seed draws the keys of a memory and writes its times. The memory is all zero else.

@@ -14,8 +14,8 @@ package flow
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -182,12 +182,10 @@ func Read(memory []byte, jiffies uint64) Stats {
 	return s
 }
 
+var load = sync.OnceValues(loadTrack)
+
 // Spec returns the program at egress for devices of a link layer, or for services.
 func Spec(link packet.Link, service bool, room Room) (*ebpf.ProgramSpec, error) {
-	all, err := loadTrack()
-	if err != nil {
-		return nil, fmt.Errorf("read the program that notes connections: %w", err)
-	}
 	name, at := "track_ethernet", ebpf.AttachTCXEgress
 	switch {
 	case service:
@@ -195,9 +193,9 @@ func Spec(link packet.Link, service bool, room Room) (*ebpf.ProgramSpec, error) 
 	case link == packet.L3:
 		name = "track_ip"
 	}
-	spec := all.Programs[name]
-	spec.Name = Program
-	spec.Instructions = room.sized(assembler.Older(spec.Instructions))
-	spec.AttachType = at
-	return spec, nil
+	spec, err := assembler.Program(load, "notes connections", name, Program, at)
+	if err == nil {
+		spec.Instructions = room.sized(spec.Instructions)
+	}
+	return spec, err
 }
