@@ -75,10 +75,12 @@ func Start(t testing.TB, w Window) *Browser {
 	if err := chromedp.Listen(tab, func(event any) { b.note(event, w.Own) }); err != nil {
 		t.Fatal(err)
 	}
-	colours := emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: w.Scheme}},
+	media := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: w.Scheme},
+			// Without: an animation has the browser draw the page again and again.
+			{Name: "prefers-reduced-motion", Value: "reduce"}},
 	}
-	_, errMedia := chromedp.Call(tab, emulation.SetEmulatedMedia, colours)
+	_, errMedia := chromedp.Call(tab, emulation.SetEmulatedMedia, media)
 	_, errNetwork := chromedp.Call(tab, network.Enable, network.EnableParams{})
 	_, errLog := chromedp.Call(tab, log.Enable, cdp.Empty{})
 	if err := errors.Join(errMedia, errNetwork, errLog); err != nil {
