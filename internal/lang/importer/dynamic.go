@@ -64,11 +64,11 @@ func DynamicOf(what string, most uint64, lease int64) string {
 }
 
 // Beside says that a set becomes a dynamic one, which begins with the addresses of a file: the
-// input lacks what the set holds.
-func Beside(what, set, also string) Filled {
+// input lacks what the set holds. Rules may fill one that has a name in the source.
+func Beside(what, name, set, also string) Filled {
 	return Filled{Text: what + " is not in the input: it becomes the dynamic set " + set +
 		", which begins with the addresses in " + set + ".txt", Instead: "make that file by the " +
-		"command above the set" + also, Same: true}
+		"command above the set" + also, Same: true, set: match.Quote(name)}
 }
 
 // BesideComment says how the file of such a set is made: by a command, where a shell takes the
@@ -117,8 +117,10 @@ func (r *ChainRule) carryFilled(fills map[string]bool) {
 		return
 	}
 	for _, f := range r.Filled {
-		if f.empty && fills[f.set] {
-			f.empty, f.Text = false, f.Text+", and rules of the source fill it"
+		if (f.empty || f.Same) && fills[f.set] {
+			f.Begins = f.Begins || f.Same // with what it held when its file was made
+			f.empty, f.Same = false, false
+			f.Text += ", and rules of the source fill it"
 		}
 		switch drops := r.Verb != DoAccept && !r.Verb.watches(); {
 		case f.empty:

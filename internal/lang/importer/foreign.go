@@ -56,6 +56,9 @@ var tools = []tool{
 		`|\s*firewall \{)`), what: "the configuration of VyOS or its kin", give: ofNetfilter},
 	{names: []string{"proxmox", "pve"}, looks: regexp.MustCompile(`(?m)^\[(RULES|OPTIONS|` +
 		`ALIASES)\]|^\[(group|IPSET) `), what: "a file of Proxmox's firewall", give: ofNetfilter},
+	{names: []string{"mikrotik", "routeros"}, looks: regexp.MustCompile(`(?m)^/ip(v6)? ` +
+		`firewall (filter|nat|raw|mangle|address-list)\b|^# .* by RouterOS `), what: "an export " +
+		"of RouterOS", give: "no import reads it: write its rules as levee's, levee help matches"},
 	{names: []string{"csf", "docker", "fail2ban", "ferm", "firehol", "kube-proxy", "calico",
 		"libvirt"}, give: ofNetfilter},
 	{format: "nft", names: []string{"nftables"}, looks: regexp.MustCompile(`(?m)\A\s*\{\s*` +

@@ -31,6 +31,8 @@ func TestFilesOfOtherToolsSayWhatToGive(t *testing.T) {
 		{"#ACTION\tSOURCE\tDEST\n?SECTION NEW\n", "Shorewall"},
 		{"<?xml version=\"1.0\"?>\n<opnsense>\n  <theme/>\n", "OPNsense"},
 		{"[OPTIONS]\nenable: 1\n[RULES]\nIN SSH(ACCEPT) -i net0\n", "Proxmox"},
+		{"# 2026-11-30 10:00:00 by RouterOS 7.16\n/ip firewall filter\nadd chain=input\n",
+			"RouterOS"},
 		{"{\"nftables\": []}", "levee import nft"},
 		{"#!/usr/sbin/nft -f\ntable inet f {\n", "levee import nft"},
 		{"table ip filter {\n\tchain input {\n", "levee import nft"},

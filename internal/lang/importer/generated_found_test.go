@@ -115,3 +115,18 @@ func TestAllStatesButUntracked(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// TestASetThatIsNotThereAndThatRulesFill: what rules put into a set that the input lacks passed,
+// and nobody said that more passes.
+func TestASetThatIsNotThereAndThatRulesFill(t *testing.T) {
+	for rules, widened := range map[string]int{
+		"-p tcp -m tcp --dport 23 -j SET --add-set bad src": 1,
+		"-p tcp -m tcp --dport 23 -j SET --add-set no src":  0,
+	} {
+		_, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT",
+			"-m set --match-set bad src -j DROP", rules))
+		if rep.Fates.Widened != widened {
+			t.Errorf("%s: %s", rules, rep.Fates)
+		}
+	}
+}

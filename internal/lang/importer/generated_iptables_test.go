@@ -187,7 +187,7 @@ func (w *writer) other(have string) string {
 		"both src", "banned src", "empty src", "endpoints dst,dst",
 		"ippi src,dst,src"} {
 		not := w.not()
-		if strings.Contains(s, ",") {
+		if strings.Contains(s, ",") && !w.one(4) {
 			not = ""
 		}
 		all = append(all, "-m set "+not+"--match-set "+s)

@@ -54,8 +54,8 @@ func (w *writer) termsNFT(states bool) string {
 		case 4:
 			add(family + " saddr " + w.of("", "!= ") + "@" + named)
 		case 5:
-			add(family + " saddr @" + w.of("banned", "none", "some") + strings.TrimPrefix(named,
-				"nets"))
+			add(family + " saddr @" + w.of("banned", "none", "some", "seen") +
+				strings.TrimPrefix(named, "nets"))
 		case 6, 7:
 			add(family + " daddr " + w.of("", "!= ") + w.of(self...))
 		default:
@@ -132,9 +132,13 @@ func (w *writer) termsNFT(states bool) string {
 			"limit rate 400/minute burst 20 packets", "quota over 10 mbytes",
 			"quota until 10 mbytes", `counter name "hits"`, `quota name "much"`))
 		if family != "" && w.one(2) {
-			out[len(out)-1] = fmt.Sprintf("add @%s { %s saddr %s }", map[bool]string{
-				false: "rates", true: "rates6"}[w.six], family, w.of("limit rate over 5/second",
+			of := map[bool]string{true: "6"}[w.six]
+			out[len(out)-1] = fmt.Sprintf("%s%s { %s saddr %s }", w.of("add @rates", "add @rates",
+				"update @seen"), of, family, w.of("limit rate over 5/second",
 				"limit rate over 20/minute burst 10 packets", "ct count over 4"))
+			if strings.HasPrefix(out[len(out)-1], "update") {
+				out[len(out)-1] = fmt.Sprintf("update @seen%s { %s saddr timeout 1m }", of, family)
+			}
 		}
 	}
 	return strings.Join(out, " ")
@@ -239,7 +243,8 @@ func (w *writer) chainNFT(b *strings.Builder, n int, states bool, behind []strin
 
 // fits tells whether a rule may stand in a table of one family.
 func (w *writer) fits(rule string) bool {
-	four := regexp.MustCompile(`\bip \w|\bicmp |ipv4|protocol ip\b|@(rates|nets|banned|none|some)\b`)
+	four := regexp.MustCompile(`\bip \w|\bicmp |ipv4|protocol ip\b|` +
+		`@(rates|nets|banned|none|some|seen)\b`)
 	six := regexp.MustCompile(`\bip6 \w|icmpv6|ipv6|@\w+6\b`)
 	return w.only == "" || !(w.only == "ip" && six.MatchString(rule) ||
 		w.only == "ip6" && four.MatchString(rule)) && !strings.Contains(rule, "nfproto")
@@ -279,6 +284,8 @@ func (w *writer) table(family, name string) string {
 		"8080 }; }\n\tset open { type inet_service; elements = { 22, 80 }; }\n" +
 		"\tset lan { type ifname; elements = { \"docker0\", \"eth1\", \"lo\" }; }\n" +
 		"\tset rates { type ipv4_addr; flags dynamic; size 65535; }\n" +
+		"\tset seen { type ipv4_addr; flags dynamic,timeout; size 65535; }\n" +
+		"\tset seen6 { type ipv6_addr; flags dynamic,timeout; size 65535; }\n" +
 		"\tset rates6 { type ipv6_addr; flags dynamic; size 65535; }\n" +
 		"\tmap verdicts { type inet_service : verdict; flags interval; elements = { 21 : drop, " +
 		"22 : accept, 53 : jump one, 80 : goto one, 443 : return, 1024-8080 : continue }; }\n")

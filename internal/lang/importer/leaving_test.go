@@ -76,7 +76,11 @@ func TestRulesAboutWhatLeavesWereLeftOut(t *testing.T) {
 			"MASQUERADE\nCOMMIT\n" + out("ACCEPT", "-A OUTPUT -p tcp --sport 25 -j DROP"),
 			"default pass", "which nat changes (POSTROUTING)"},
 		{"addresses of the machine", out("ACCEPT", "-A OUTPUT ! -s 192.0.2.7 -m addrtype "+
-			"--dst-type LOCAL -j DROP"), "default pass", "routing table"},
+			"--dst-type BROADCAST -j DROP"), "default pass", "routing table"},
+		{"what the machine sends to itself", out("DROP", "-A OUTPUT -m addrtype --dst-type LOCAL "+
+			"-j ACCEPT", "-A OUTPUT -p udp -j ACCEPT", "-A OUTPUT -p tcp -m addrtype ! --dst-type "+
+			"LOCAL -j ACCEPT"), "out pass ipv4 udp\nout pass ipv4 tcp\nout drop ipv4\n" +
+			"default pass", "note|about the loopback interface"},
 		{"a part of a file", out("DROP"), "default pass", "may be a part of a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

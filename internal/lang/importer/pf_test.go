@@ -216,3 +216,17 @@ func TestPFRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestRedirectsThatPass: what rdr sends to another machine without a look at the rules was dropped
+// by these.
+func TestRedirectsThatPass(t *testing.T) {
+	got, rep := fromPF(t, "rdr pass log on em0 inet proto tcp from any to any port 1000:1002 -> "+
+		"192.0.2.1 port 22\nrdr on em0 proto tcp to port 80 -> 192.0.2.1\nblock in all\n",
+		importer.Rulesets{Device: "em0"})
+	if !strings.Contains(got, "pass ipv4 tcp flags syn/syn,ack port 1000-1002") ||
+		strings.Contains(got, "port 80") {
+		t.Error(got)
+	}
+	remarksHave(t, rep, "changed|rdr pass rewrites")
+	remarksHave(t, rep, "changed|rdr rewrites")
+}

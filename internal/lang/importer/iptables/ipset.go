@@ -316,7 +316,7 @@ func (t *ipSets) beside(name string, dirs []string) ([]match.Match, []importer.F
 	var m match.Match
 	importer.Side(&m, dirs[0]).In = a
 	return []match.Match{m.Settle()}, []importer.Filled{importer.Beside(
-		"set "+match.Quote(name), a.Name, ", or give the output of `ipset save` too")}, nil
+		"set "+match.Quote(name), name, a.Name, ", or give the output of `ipset save` too")}, nil
 }
 
 // leases tells whether entries leave by themselves.

@@ -277,6 +277,12 @@ func (p *ipRule) notPorts(m *match.Match) {
 
 func (p *ipRule) addrType(dir, v string) {
 	switch {
+	case dir == "dst" && p.t.leaves && v == "LOCAL": // such packets leave by loopback
+		if !p.not {
+			p.Rule.Alts = nil
+			p.Rule.AboutLoopback()
+		}
+		return
 	case dir == "dst" && p.atInput() && v == "LOCAL":
 		p.toThisMachine()
 		return

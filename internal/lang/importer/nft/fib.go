@@ -11,7 +11,8 @@ import (
 
 // fibType is `fib daddr type` in a chain at the hook input, where a packet is for the machine, for
 // a group or for all. The broadcast addresses of networks are in `self`, where a frame to all
-// Ethernet addresses tells them from the machine's own.
+// Ethernet addresses tells them from the machine's own. What the machine sends to itself leaves by
+// loopback.
 func (p *nftRule) fibType(l json.RawMessage, op string, right json.RawMessage) bool {
 	key, inner := object(l)
 	var f struct {
@@ -19,8 +20,17 @@ func (p *nftRule) fibType(l json.RawMessage, op string, right json.RawMessage) b
 		Flags  []string
 	}
 	if key != "fib" || json.Unmarshal(inner, &f) != nil || f.Result != "type" ||
-		!slices.Equal(f.Flags, []string{"daddr"}) || op != "==" && op != "!=" ||
-		len(p.n.opts.Chains) > 0 {
+		!slices.Equal(f.Flags, []string{"daddr"}) || op != "==" && op != "!=" {
+		return false
+	}
+	if s, ok := scalar(right); ok && s == "local" && p.n.leaves {
+		if op == "==" {
+			p.Rule.Alts = nil
+			p.Rule.AboutLoopback()
+		}
+		return true
+	}
+	if len(p.n.opts.Chains) > 0 {
 		return false
 	}
 	types := array(right)

@@ -214,8 +214,8 @@ func (r *pfRule) lacks(table, dir string, outside bool) {
 func (r *pfRule) fills(table, set string) {
 	f := importer.Begins(match.Quote(table), set, 0)
 	if t := r.p.tables[table]; t.beside {
-		f = importer.Beside("table "+match.Quote(table), set, ", without the lines that begin "+
-			"with !, and write a rule for those before this one")
+		f = importer.Beside("table "+match.Quote(table), table, set, ", without the lines that "+
+			"begin with !, and write a rule for those before this one")
 	} else if t.hasFile() {
 		f = importer.Filled{Text: "table " + match.Quote(table) +
 			" is read from a file: it becomes the dynamic " +

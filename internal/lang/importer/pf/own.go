@@ -100,7 +100,7 @@ func (r *pfRule) ofInterface(name, of string) *match.Set {
 		return importer.BesideComment(set, name, command)
 	})
 	r.Rule.Filled = append(r.Rule.Filled, importer.Beside("which "+what+" "+match.Quote(name)+
-		" has", s.Name, ", with the name that Linux has for it, and again when they change"))
+		" has", "", s.Name, ", with the name that Linux has for it, and again when they change"))
 	return s
 }
 

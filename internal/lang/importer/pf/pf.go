@@ -274,6 +274,13 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 		case "antispoof":
 			p.antispoof(at, s, under)
 		case "rdr", "binat":
+			if rule, ok := s.redirectPass(); ok {
+				p.out.Report.Add(at.Remark(importer.Changed, "rdr pass rewrites destinations "+
+					"before pf's rules look at packets, and none of these does: they pass, as "+
+					"they arrive", "keep the rewriting where it is"))
+				p.rule(at, rule, under)
+				continue
+			}
 			p.out.Report.Add(at.Remark(importer.Changed,
 				word+" rewrites destinations before pf's rules look "+
 					"at packets, and levee sees them as they arrive",
@@ -299,6 +306,20 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 		}
 	}
 	return nil
+}
+
+// redirectPass returns the rule that `rdr pass on em0 proto tcp to port 22 -> 192.0.2.1` is for the
+// packets as they arrive: no other rule looks at them.
+func (s pfStatement) redirectPass() (rule pfStatement, ok bool) {
+	for i := 2; i+1 < len(s.tokens); i++ {
+		if s.tokens[i].is("-") && s.tokens[i+1].is(">") {
+			rule, ok = s, s.tokens[0].is("rdr") && s.tokens[1].is("pass")
+			rule.tokens = slices.Concat([]pfToken{s.tokens[1], {text: "in"}, {text: "quick"}},
+				s.tokens[2:i])
+			break
+		}
+	}
+	return rule, ok
 }
 
 // antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
