@@ -167,7 +167,8 @@ static __always_inline bool elsewhere(const struct sender_memory *m, struct __sk
 
 // sender_socket is the address of the socket of a process of this network namespace that sends the
 // packet; 0 if it is forwarded, or the kernel itself sends it. What answers a SYN is of the socket
-// that listens.
+// that listens. A socket of the kernel that has a user other than root was made for a process of
+// that user: AF_SMC hands the process's data to one of TCP.
 __noinline __u64 sender_socket(struct __sk_buff *ctx)
 {
 	struct sender_memory *m = memory();
@@ -184,8 +185,13 @@ __noinline __u64 sender_socket(struct __sk_buff *ctx)
 		sk = word_at(sk + m->layout.request_listener);
 	if (!sk || state == TIME_WAIT || elsewhere(m, ctx, sk))
 		return 0;
-	if (byte_at(sk + m->layout.sock_kernel) & m->layout.sock_kernel_is)
-		return whole(m, sk);
+	if (byte_at(sk + m->layout.sock_kernel) & m->layout.sock_kernel_is) {
+		__u64 of = whole(m, sk);
+
+		if (!of && bpf_get_socket_uid(ctx))
+			of = sk;
+		return of;
+	}
 	return sk;
 }
 

@@ -99,7 +99,10 @@ var checks = []check{
 	{name: "what leaves, and what answers it: oracle and program", clock: host,
 		script: `tests internal/filter/difftest 'WhatLeaves|WhatAnswers'`},
 	{name: "who sends what leaves", script: `
-		tests internal/dataplane 'WhoSent|StartedAgain|AnswersOfAService|WhatIsForwarded|OfAnotherName|AUserAdded'`},
+		for module in vxlan macvlan ipvlan smc; do modprobe $module || echo "no $module"; done
+		tests internal/dataplane 'WhoSent|StartedAgain|AnswersOfAService|WhatIsForwarded|OfAnotherName|AUserAdded'
+		tests internal/dataplane 'AnotherNamespace|EachWayToSend'
+		sometests internal/dataplane SentBySocketsOfTheKernel`},
 	// Before, BPF_PROG_RUN of a program for cgroups does not say where the packet ends; its real
 	// packets have it ("at their cgroups").
 	{name: "services: oracle and program", clock: host, from: version{6, 18},
