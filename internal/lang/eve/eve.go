@@ -146,7 +146,7 @@ var table = []Field{
 	{Name: "rdp.client.client_name", Type: Text, What: "name of the client, as it says"},
 	{Name: "rfb.authentication.security_result", Type: Text, Values: []string{"OK", "FAIL",
 		"TOOMANY"}, What: "OK, FAIL, TOOMANY",
-		Also: []string{"rfb.authentication.security-result"}}, // of FAIL, in all versions up to 7
+		Also: []string{"rfb.authentication.security-result"}}, // of FAIL (rust/src/rfb/logger.rs)
 	{Name: "krb5.error_code", Type: Text, What: "KDC_ERR_PREAUTH_FAILED, ..."},
 	{Name: "snmp.community", Type: Text, What: "community"},
 	{Name: "mqtt.connect.username", Type: Text, What: "user"},
