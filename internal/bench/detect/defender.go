@@ -89,8 +89,7 @@ type agent struct {
 	up     bool // the policy is in force
 	cmd    *exec.Cmd
 	log    *tail
-	ended  chan struct{} // closed when it has, with
-	err    error
+	ended  chan struct{} // closed when it has
 }
 
 // agentNice is the niceness of its systemd unit.
@@ -122,14 +121,14 @@ func (a *agent) Start(ctx context.Context, h *lab.Host, device string, policy []
 	if err := a.cmd.Start(); err != nil {
 		return fmt.Errorf("starting the agent: %w", err)
 	}
-	go func() { a.err = a.cmd.Wait(); close(a.ended) }()
+	go func() { a.cmd.Wait(); close(a.ended) }()
 	for end := time.Now().Add(startPatience); ; {
 		if _, err = a.Incidents(ctx); err == nil {
 			return nil
 		}
 		select {
 		case <-a.ended:
-			return fmt.Errorf("the agent ended: %w: %s", a.err, a.log.last())
+			return a.hasEnded()
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(100 * time.Millisecond):
@@ -257,7 +256,7 @@ func (a *agent) Stop(ctx context.Context) error {
 			<-a.ended
 		}
 		if errors.Is(errs[0], os.ErrProcessDone) {
-			errs[0] = fmt.Errorf("the agent had ended: %w: %s", a.err, a.log.last())
+			errs[0] = a.hasEnded()
 		}
 	}
 	if a.up {
@@ -267,6 +266,11 @@ func (a *agent) Stop(ctx context.Context) error {
 	errs = append(errs, clear(agentDir), a.lock.Close())
 	a.lock, a.cmd, a.up = nil, nil, false
 	return errors.Join(errs...)
+}
+
+// hasEnded says how the agent ended, which nobody has asked of it, and its last words.
+func (a *agent) hasEnded() error {
+	return fmt.Errorf("the agent ended by itself (%v): %s", a.cmd.ProcessState, a.log.last())
 }
 
 // tail keeps the end of what a process writes.
