@@ -4,7 +4,6 @@ import (
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
 	"levee/internal/host/session"
-	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 	"levee/internal/packet"
@@ -51,7 +50,8 @@ func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
 		}
 		k := beginning(s, link)
 		k.Has = entries.has
-		if p.Has(action.Cookie) { // who is asked shows that he is there, and says it again
+		k.Known[field.Proven] = one(0)
+		if prog.Answered(&k.Traffic) { // who is asked shows that he is there, and says it again
 			k.Known[field.Proven] = one(1)
 		}
 		if d := prog.FirstDropped(&k.Traffic); d != nil {

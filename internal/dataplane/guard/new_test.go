@@ -20,6 +20,13 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 		// a cookie answers it, and the client says it again
 		{"cookie tcp port 22\npass tcp port 22\ndefault drop\n", ""},
 		{"cookie tcp port 22\npass established\npass proven tcp port 22\ndefault drop\n", ""},
+		// no cookie answers it
+		{"cookie tcp port 80\npass established\npass proven tcp port 22\ndefault drop\n",
+			"the default (edge.levee:4)"},
+		{"cookie tcp port 22 above 10kpps\npass established\npass proven tcp port 22\n" +
+			"default drop\n", "the default (edge.levee:4)"},
+		{"cookie dns udp port 53\npass established\npass proven tcp port 22\ndefault drop\n",
+			"the default (edge.levee:4)"},
 		{"pass established\npass proven tcp port 22\ndefault drop\n",
 			"the default (edge.levee:3)"},
 		{"limit tcp syn port 22 rate 10/m by source\ndefault pass\n", ""},

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
 )
@@ -95,6 +96,16 @@ func (prog *Program) FirstLimited(t *Traffic, is func(*policy.Limit) bool) *Drop
 			return e.Limit != nil && is(e.Limit)
 		})
 	})
+}
+
+// Answered says whether some of the packets come to a cookie that answers each SYN of clients that
+// are not proven, however few come.
+func (prog *Program) Answered(t *Traffic) bool {
+	return prog.firstThat(t, func(a *Action) bool {
+		return slices.ContainsFunc(a.Effects, func(e Effect) bool {
+			return e.Action == action.Cookie && e.Answers == action.SYNs && e.Value == 0
+		})
+	}) != nil
 }
 
 // firstThat finds the first rule that does what is wanted and that some of the packets reach.
