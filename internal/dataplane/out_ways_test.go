@@ -40,7 +40,7 @@ func TestEachWayToSendIsJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vxlan(t, here)
+	tunnels := vxlan(t, here)
 	for _, way := range egressWays(t) {
 		n.run(t, string(way), func(t *testing.T) {
 			n.counted = map[string]uint64{}
@@ -56,9 +56,11 @@ func TestEachWayToSendIsJudged(t *testing.T) {
 				wordsOf(t, "ipv4 udp from 192.0.2.1 to 192.0.2.9 port 2000"),
 				&unix.SockaddrLinklayer{Protocol: 8, Ifindex: here.Attrs().Index})
 			n.counts(t, "a packet socket", "packet socket 1")
-			n.sendBy(t, unix.AF_INET, unix.SOCK_DGRAM, 0, []byte("x"),
-				&unix.SockaddrInet4{Port: 25, Addr: [4]byte{10, 7, 0, 9}})
-			n.counts(t, "a tunnel", "tunnel 1")
+			if tunnels {
+				n.sendBy(t, unix.AF_INET, unix.SOCK_DGRAM, 0, []byte("x"),
+					&unix.SockaddrInet4{Port: 25, Addr: [4]byte{10, 7, 0, 9}})
+				n.counts(t, "a tunnel", "tunnel 1")
+			}
 			for _, want := range []string{"within the limit 1", "above the limit 1"} {
 				sendAsOne(t, 0, "192.0.2.9:2001", 100, strings.Repeat("x", 600))
 				n.counts(t, "six datagrams at once", want)
@@ -104,11 +106,16 @@ func TestEachWayToSendIsJudged(t *testing.T) {
 	}
 }
 
-// vxlan makes a tunnel over an interface, and a neighbour 10.7.0.9 in it.
-func vxlan(t *testing.T, over netlink.Link) {
+// vxlan makes a tunnel over an interface, and a neighbour 10.7.0.9 in it; false where the kernel
+// has no such tunnels.
+func vxlan(t *testing.T, over netlink.Link) bool {
 	t.Helper()
-	if err := netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "vx0"}, VxlanId: 5,
-		Group: net.IPv4(192, 0, 2, 9), Port: 4789, VtepDevIndex: over.Attrs().Index}); err != nil {
+	err := netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "vx0"}, VxlanId: 5,
+		Group: net.IPv4(192, 0, 2, 9), Port: 4789, VtepDevIndex: over.Attrs().Index})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Log("vxlan is not at hand")
+		return false
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	giveWays(t, "vx0", "10.7.0.1/24")
@@ -117,6 +124,7 @@ func vxlan(t *testing.T, over netlink.Link) {
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 7, 9}}); err != nil {
 		t.Fatal(err)
 	}
+	return true
 }
 
 // wordsOf returns the IP packet that words of a test describe.
@@ -210,6 +218,7 @@ default pass
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Close(s)
 	err = unix.Connect(s, &unix.SockaddrInet4{Port: 25, Addr: [4]byte{192, 0, 2, 2}})
 	if err == nil {
 		_, err = unix.Write(s, []byte("HELO"))
@@ -229,8 +238,5 @@ default pass
 	}
 	if got := packets(&a, "others"); got > 0 {
 		t.Errorf("%d of %d packets are of others", got, all)
-	}
-	if err := unix.Close(s); err != nil {
-		t.Fatal(err)
 	}
 }
