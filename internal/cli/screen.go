@@ -65,6 +65,7 @@ func (s *Screen) write(text []byte) error {
 		text = s.fold(string(text))
 	}
 	_, err := s.to.Write(append([]byte(s.begin), text...))
+	s.begin = ""
 	return err
 }
 
@@ -100,7 +101,9 @@ func fold(line string, columns int) (out []string) {
 	case utf8.RuneCountInString(line[:at]) <= columns/2:
 		hang = utf8.RuneCountInString(line[:at])
 	default:
-		out = fold(strings.TrimRight(line[:at], " "), columns)
+		if before := strings.TrimRight(line[:at], " "); before != "" {
+			out = fold(before, columns)
+		}
 		line = strings.Repeat(" ", hang) + line[at:]
 	}
 	for utf8.RuneCountInString(line) > columns {

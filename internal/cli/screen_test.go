@@ -51,6 +51,28 @@ func TestLinesBrokeAnywhere(t *testing.T) {
 	}
 }
 
+// TestALineFarFromTheMargin: an empty line stood in front of it.
+func TestALineFarFromTheMargin(t *testing.T) {
+	out, got := onTerminal(40, 24)
+	s := out.Screen()
+	fmt.Fprintf(s, "%27s%s\n", "", "what it costs, in words")
+	if err := s.Flush(); err != nil || got.String() != "        what it costs, in words\n" {
+		t.Errorf("%v: %q", err, got)
+	}
+}
+
+// TestALongPictureOfATerminalWithoutSize: each piece of it emptied the terminal.
+func TestALongPictureOfATerminalWithoutSize(t *testing.T) {
+	out, got := onTerminal(0, 0)
+	s := out.Picture()
+	for range 10_000 {
+		fmt.Fprintln(s, "a row of a table")
+	}
+	if err := s.Flush(); err != nil || strings.Count(got.String(), "\x1b[J") != 1 {
+		t.Errorf("%v: emptied %d times", err, strings.Count(got.String(), "\x1b[J"))
+	}
+}
+
 // TestPipesGetLinesAsTheyAre: who reads them is a program.
 func TestPipesGetLinesAsTheyAre(t *testing.T) {
 	var b strings.Builder

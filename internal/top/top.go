@@ -250,7 +250,7 @@ func (s *screen) memory(i *Interface) (out []string) {
 		inUse := sparkline(s.memories[[2]string{i.Name, m.Name}], s.drawn())
 		name := []rune(m.Name)
 		if room := s.width - 15 - s.drawn() - len([]rune(m.Text)); s.width > 0 && room < len(name) {
-			name = name[:max(8, room)] // rather than what it holds
+			name = name[:min(len(name), max(8, room))] // rather than what it holds
 		}
 		out = append(out, s.cut(fmt.Sprintf("%*s  %s: %s", 11+s.drawn(), inUse, string(name),
 			m.Text)))

@@ -180,6 +180,16 @@ func TestANarrowTerminalShowedNoRule(t *testing.T) {
 	}
 }
 
+// TestShortNamesOfMemories: of a name below eight letters eight were shown.
+func TestShortNamesOfMemories(t *testing.T) {
+	s := newScreen()
+	s.Update(tea.WindowSizeMsg{Width: 60, Height: 24})
+	i := Interface{Memory: []Memory{{"set a", strings.Repeat("text ", 10), 1}}}
+	if got := s.memory(&i); len(got) != 1 || !strings.Contains(got[0], "  set a: text") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestRunEndsWithItsSource runs the whole program without a terminal.
 func TestRunEndsWithItsSource(t *testing.T) {
 	gone, n := errors.New("gone"), 0

@@ -229,4 +229,21 @@ func TestRedirectsThatPass(t *testing.T) {
 	}
 	remarksHave(t, rep, "changed|rdr pass rewrites")
 	remarksHave(t, rep, "changed|rdr rewrites")
+	if rep.Fates.Widened != 0 {
+		t.Errorf("%s", rep.Fates)
+	}
+}
+
+// TestWhatIsNotRedirected: pf goes by the first translation, so that rules judge what `no rdr` in
+// front of `rdr pass` is for; it passed, and nobody said so.
+func TestWhatIsNotRedirected(t *testing.T) {
+	for _, front := range []string{"no rdr on em0 proto tcp from 10/8 to port 22\n",
+		"rdr on em0 proto tcp from 10/8 to port 22 -> 192.0.2.2\n", "rdr-anchor \"a\"\n"} {
+		_, rep := fromPF(t, front+"rdr pass on em0 proto tcp to port 22 -> 192.0.2.1\n"+
+			"block in all\n", importer.Rulesets{Device: "em0"})
+		if rep.Fates.Widened != 1 {
+			t.Errorf("%s%s", front, rep.Fates)
+		}
+		remarksHave(t, rep, "changed, widens|no rdr or an anchor in front")
+	}
 }

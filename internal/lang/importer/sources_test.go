@@ -134,7 +134,8 @@ func excused(t *testing.T, text string, rep importer.Imported) *policy.Policy {
 	var b strings.Builder
 	b.WriteString(sets + "\n")
 	// the kernel fills sets that begin empty while packets come
-	filled := regexp.MustCompile(`(?m)^set (\S+) = dynamic\((?:of \w+, )?max`).FindAllStringSubmatch(sets, -1)
+	filled := regexp.MustCompile(`(?m)^set (\S+) = dynamic\((?:of \w+, )?max`).
+		FindAllStringSubmatch(sets, -1)
 	for i, m := range rep.Passes {
 		m = asked.ReplaceAllStringFunc(m, func(term string) string {
 			words := strings.Fields(term)

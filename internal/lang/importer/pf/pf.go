@@ -85,6 +85,8 @@ type pf struct {
 	others  bool                     // a rule names another interface than the policy's
 	own     []ownRule
 	beside  map[string]*match.Set // of what stands in files beside the policy
+	// an rdr without pass, a no rdr or an anchor of them was read: its packets are the rules'
+	redirects bool
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -279,8 +281,14 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 					"before pf's rules look at packets, and none of these does: they pass, as "+
 					"they arrive", "keep the rewriting where it is"))
 				p.rule(at, rule, under)
+				if r := p.first[len(p.first)-1]; p.redirects {
+					r.Widen("rdr, no rdr or an anchor in front of it may be for some of these "+
+						"packets, which pf's rules judge then", "write rules for those, "+
+						"in front", r.Alts)
+				}
 				continue
 			}
+			p.redirects = p.redirects || word == "rdr"
 			p.out.Report.Add(at.Remark(importer.Changed,
 				word+" rewrites destinations before pf's rules look "+
 					"at packets, and levee sees them as they arrive",
@@ -294,6 +302,8 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 			"nat-anchor", "rdr-anchor", "binat-anchor", "dummynet-anchor", "scrub-anchor",
 			"ether", "oldqueue":
 			k := importer.Noticed
+			p.redirects = p.redirects || word == "rdr-anchor" ||
+				word == "no" && len(s.tokens) > 1 && s.tokens[1].is("rdr")
 			if word == "include" || strings.HasPrefix(word, "rdr-") {
 				k = importer.LeftOut
 			}
