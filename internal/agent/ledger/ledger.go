@@ -370,7 +370,8 @@ func sum(k, v []byte) uint32 {
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, v)
 }
 
-// note notes something under a key, and noted returns what was noted, nil if nothing was.
+// note notes something under a key, and noted returns what was noted, nil if nothing was. Where
+// there is a position without a sum, an older version has run since.
 func note(tx *bbolt.Tx, k, v []byte) error {
 	if err := tx.Bucket(bucketPositions).Delete(k); err != nil {
 		return err
@@ -379,9 +380,12 @@ func note(tx *bbolt.Tx, k, v []byte) error {
 }
 
 func noted(tx *bbolt.Tx, k []byte) (v []byte, err error) {
+	if v := tx.Bucket(bucketPositions).Get(k); v != nil {
+		return v, nil
+	}
 	b := tx.Bucket(bucketNotes).Get(k)
 	if b == nil {
-		return tx.Bucket(bucketPositions).Get(k), nil
+		return nil, nil
 	}
 	at := max(0, len(b)-crc32.Size)
 	if v = b[:at]; len(b) < crc32.Size || sum(k, v) != binary.BigEndian.Uint32(b[at:]) {
