@@ -136,15 +136,18 @@ func (m *Manager) look(ctx context.Context) {
 		return
 	}
 	m.looking.Works()
-	m.mu.Lock()
-	follows := m.follow(all)
-	m.mu.Unlock()
-	if !follows {
-		return
+	if m.beginAll(ctx, all) {
+		m.closeLeft(all)
 	}
-	m.closeLeft(all)
+}
+
+// beginAll begins to watch those of the interfaces that have come; false: names are to follow.
+func (m *Manager) beginAll(ctx context.Context, all []inforce.State) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !m.follow(all) {
+		return false
+	}
 	for _, s := range all {
 		if m.watchers[s.Dev] != nil || m.seen[s.Dev] == s {
 			continue
@@ -157,7 +160,7 @@ func (m *Manager) look(ctx context.Context) {
 			continue
 		}
 		if m.seen[s.Dev] = s; len(p.Detects) > 0 || m.Book != nil && len(m.Book.Of(s.Dev)) > 0 {
-			m.begin(ctx, s.Dev, p)
+			m.begin(ctx, &s, p)
 		}
 	}
 	for dev := range m.unread {
@@ -165,6 +168,7 @@ func (m *Manager) look(ctx context.Context) {
 			m.read(dev, nil) // it is gone
 		}
 	}
+	return true
 }
 
 // closeLeft closes the incidents of interfaces without a policy: nothing of what was done about
@@ -218,7 +222,8 @@ func (m *Manager) read(dev string, err error) {
 	}
 }
 
-func (m *Manager) begin(ctx context.Context, dev string, p *policy.Policy) {
+func (m *Manager) begin(ctx context.Context, of *inforce.State, p *policy.Policy) {
+	dev, index := of.Dev, of.Index
 	if m.Peers != nil {
 		m.asking.Do(func() {
 			known := m.Parts.Begin(part.Help, "clients that are known", "")
@@ -227,9 +232,9 @@ func (m *Manager) begin(ctx context.Context, dev string, p *policy.Policy) {
 	}
 	parts := newWatchParts(m.Parts, dev)
 	parts.set(p.Detects, false)
-	m.watchers[dev] = m.watcher(dev, parts)
+	m.watchers[dev] = m.watcher(dev, index, parts)
 	m.ended.Go(func() {
-		m.watch(ctx, dev, parts)
+		m.watch(ctx, dev, index, parts)
 		parts.end()
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -240,7 +245,7 @@ func (m *Manager) begin(ctx context.Context, dev string, p *policy.Policy) {
 
 // watch watches an interface until ctx ends, or it has no policy any more. What fails is tried
 // again, by another watcher.
-func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
+func (m *Manager) watch(ctx context.Context, dev string, index int, parts *watchParts) {
 	for failures := 1; ; failures++ {
 		m.mu.Lock()
 		w := m.watchers[dev]
@@ -266,18 +271,22 @@ func (m *Manager) watch(ctx context.Context, dev string, parts *watchParts) {
 		case <-time.After(pause):
 		}
 		m.mu.Lock()
-		m.watchers[dev] = m.watcher(dev, parts)
+		m.watchers[dev] = m.watcher(dev, index, parts)
 		m.mu.Unlock()
 	}
 }
 
-func (m *Manager) watcher(dev string, parts *watchParts) *Watcher {
+// watcher returns one of an interface as long as that has the name.
+func (m *Manager) watcher(dev string, index int, parts *watchParts) *Watcher {
 	return New(Options{Dev: dev, Incidents: m.Incidents, Book: m.Book, Sampled: m.Sampled,
 		Evidence: m.Evidence, Baselines: m.Baselines, Peers: m.Peers, Aside: m.Aside, Log: m.Log,
 		Sight: m.Sight, parts: parts, files: m.files, kernel: namespace{}, InForce: m.InForce,
 		Policy: func(ctx context.Context) (*policy.Policy, inforce.State, error) {
 			for {
 				state, err := inForce(ctx, m.InForce, dev)
+				if err == nil && state.Index != index {
+					err = errNoPolicy
+				}
 				if err != nil {
 					return nil, inforce.State{}, err
 				}

@@ -35,8 +35,8 @@ func TestAnInterfaceThatIsGoneIsWatchedNoMore(t *testing.T) {
 		})
 		parts := newWatchParts(m.Parts, dev)
 		parts.set([]*policy.Detect{{Name: "floods"}}, false)
-		m.watchers[dev] = m.watcher(dev, parts)
-		m.watch(ctx, dev, parts)
+		m.watchers[dev] = m.watcher(dev, 0, parts)
+		m.watch(ctx, dev, 0, parts)
 		if failed != attached {
 			t.Errorf("with a policy %v: failed %v", attached, failed)
 		}

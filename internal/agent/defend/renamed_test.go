@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/rulebook"
+	"levee/internal/lang/policy"
 )
 
 // TestARenamedInterfaceWasAnotherOne: its detectors learned anew, its open incident was closed with
@@ -89,5 +90,24 @@ func TestWhatWasUsualElsewhereIsNotTakenOver(t *testing.T) {
 	w.sampler, w.state = other{}, inforce.State{Dev: "eth0", Index: 2, Program: 6}
 	if err := w.follow(t.Context()); !errors.Is(err, errNoPolicy) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNamesThatAreSwappedBetweenTwoLooks: whoever began then watched another interface than was
+// looked at. As he watched under its name for good, no name was followed any more, and nobody began
+// to watch any interface.
+func TestNamesThatAreSwappedBetweenTwoLooks(t *testing.T) {
+	for index, want := range map[int]error{2: nil, 3: errNoPolicy} {
+		m := NewManager(ManagerOptions{InForce: &inforce.Watcher{
+			Look: func(context.Context) ([]inforce.State, error) {
+				return []inforce.State{{Dev: "eth0", Index: index}}, nil
+			}},
+			Policy: func(context.Context, string) (*policy.Policy, error) {
+				return &policy.Policy{}, nil
+			}})
+		_, s, err := m.watcher("eth0", 2, nil).Policy(t.Context())
+		if !errors.Is(err, want) || err == nil && s.Index != 2 {
+			t.Errorf("an interface of index %d: %v, %v", index, s, err)
+		}
 	}
 }

@@ -135,6 +135,7 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 			lost++
 		}
 	}
+	lost = min(lost, j.good.Len()) // visits are of more than the sample holds
 	one := signature.Judged{Packets: j.good.Len(), Dropped: int(part * float64(lost))}
 	out.Coverage = part * float64(strange(j.flood)) / float64(max(1, j.flood.Len()))
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()

@@ -253,7 +253,8 @@ func (m *Manager) watcherOn(ctx context.Context, dev string) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(all, func(s inforce.State) bool { return s.Dev == dev }) {
+	at := slices.IndexFunc(all, func(s inforce.State) bool { return s.Dev == dev })
+	if at < 0 {
 		return nil, errUnwatched
 	}
 	p, err := m.Policy(ctx, dev)
@@ -269,7 +270,7 @@ func (m *Manager) watcherOn(ctx context.Context, dev string) (*Watcher, error) {
 		case !m.follow(all):
 			return nil, errRenamed
 		}
-		m.begin(m.running, dev, p)
+		m.begin(m.running, &all[at], p)
 	}
 	return m.watchers[dev], nil
 }
