@@ -371,21 +371,27 @@ func (w *worker) told(m *Message, err error) {
 	}
 }
 
-// Test sends a message to a target at once, which no limit counts, and returns why it was not
-// taken.
+// Test sends a message to a target as the file has it now, which no limit counts, and returns why
+// it was not taken.
 func (n *Notifier) Test(ctx context.Context, name string) error {
-	n.mu.Lock()
-	at := slices.IndexFunc(n.workers, func(w *worker) bool { return w.target.Name == name })
+	all, err := decode(n.path)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, func(t Target) bool { return t.Name == name })
 	if at < 0 {
-		n.mu.Unlock()
 		return ErrNoTarget
 	}
-	w := n.workers[at]
-	n.mu.Unlock()
-	m, err := NewTest(), w.target.Check()
-	if err == nil {
-		err = w.target.Send(ctx, m)
+	m := NewTest()
+	if err = all[at].Check(); err == nil {
+		err = all[at].Send(ctx, m)
 	}
-	w.told(m, err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, w := range n.workers { // none yet, if the file is new
+		if reflect.DeepEqual(w.target, all[at]) {
+			w.told(m, err)
+		}
+	}
 	return err
 }

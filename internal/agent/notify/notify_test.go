@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,32 @@ func TestWhatCannotSucceedIsGivenUp(t *testing.T) {
 		if len(h.messages()) != 0 || n.Status()[0].Error == "" {
 			t.Errorf("%d: %+v, %+v", status, n.Status(), h.messages())
 		}
+	}
+}
+
+// TestATestGoesWhereTheFileSaysNow: it went to the target as it was read last, for five seconds
+// after that was changed, and the command said that it had been told.
+func TestATestGoesWhereTheFileSaysNow(t *testing.T) {
+	var to string
+	all := Ways
+	Ways = append(slices.Clone(all), &way.Way{Name: "memory",
+		Check: func(*way.Place) error { return nil },
+		Send:  func(_ context.Context, p *way.Place, _ *Message) error { to = p.To; return nil }})
+	t.Cleanup(func() { Ways = all })
+	target := Target{Name: "ops", Way: "memory", Place: way.Place{To: "before"},
+		On: []pubsub.Kind{pubsub.Alarm}, Limit: Limit{2, time.Hour}}
+	n, _ := running(t, target)
+	for _, want := range []string{"before", "now"} {
+		target.To = want
+		if err := Put(n.path, target); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Test(t.Context(), "ops"); err != nil || to != want {
+			t.Errorf("%v: told %q, want %q", err, to, want)
+		}
+	}
+	if err := n.Test(t.Context(), "other"); !errors.Is(err, ErrNoTarget) {
+		t.Errorf("%v", err)
 	}
 }
 
