@@ -39,6 +39,11 @@ func Came(names []string, wild, dev string, vlans, not bool) (alts []match.Match
 			ids = append(ids, match.Between(0, match.Top[match.VLAN])...)
 		case all && stem == dev+".":
 			ids = append(ids, match.Tagged...)
+		case all && VlanOf(stem, dev) != nil: // 20, 200 to 209, 2000 to 2099
+			lo, most := VlanOf(stem, dev)[0].Lo, match.Tagged[0].Hi
+			for hi := lo; lo <= most; lo, hi = 10*lo, 10*hi+9 {
+				ids = append(ids, match.Between(lo, min(hi, most))...)
+			}
 		default:
 			ids = append(ids, VlanOf(n, dev)...)
 		}

@@ -234,6 +234,14 @@ func TestRulesForAnInterfaceAreNotForItsVLANs(t *testing.T) {
 		"5353\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	// names that begin as those of some VLANs
+	text, _ = fromIPTables(t, importer.Rulesets{Device: "eth0"}, save("DROP",
+		"-i eth0.20+ -p tcp --dport 80 -j ACCEPT", "! -i eth0.4+ -p udp --dport 53 -j ACCEPT"))
+	if d := cmp.Diff("interface eth0\npass ipv4 vlan { 20, 200-209, 2000-2099 } tcp port 80\n"+
+		"pass ipv4 untagged udp port 53\npass ipv4 vlan { 1-3, 5-39, 50-399, 500-3999 } udp "+
+		"port 53\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 	// with other fields, and where nothing names a VLAN
 	for names, want := range map[string]string{
 		`"eth0", "eth0.7"`: "drop untagged tcp port 22\ndrop vlan 7 tcp port 22\ndefault pass",

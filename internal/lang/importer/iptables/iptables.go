@@ -169,7 +169,8 @@ func (t *ipTables) namesVlans() bool {
 	return slices.ContainsFunc(t.tables, func(tab *ipTable) bool {
 		return slices.ContainsFunc(tab.lines, func(l ipLine) bool {
 			return slices.ContainsFunc(l.words, func(w word) bool {
-				return importer.VlanOf(w.text, dev) != nil || dev != "" && w.text == dev+".+"
+				return importer.VlanOf(w.text, dev) != nil || dev != "" &&
+					strings.HasPrefix(w.text, dev+".") && strings.HasSuffix(w.text, "+")
 			})
 		})
 	})

@@ -151,7 +151,7 @@ func (n *nftables) read(r io.Reader) error {
 	if t := bytes.TrimSpace(text); len(t) == 0 || t[0] != '{' {
 		return n.fail(1, notJSON(string(t)))
 	}
-	names := regexp.MustCompile(`"` + regexp.QuoteMeta(n.opts.Device) + `\.([1-9]\d{0,3}|\*)"`)
+	names := regexp.MustCompile(`"` + regexp.QuoteMeta(n.opts.Device) + `\.([1-9]\d{0,3}|\d*\*)"`)
 	n.vlans = n.opts.Device != "" && names.Match(text)
 	dec := json.NewDecoder(bytes.NewReader(text))
 	line, at := 1, 0
