@@ -5,7 +5,10 @@
 // no records and knows no policies.
 package eve
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Type is the type of a field's values.
 type Type uint8
@@ -107,8 +110,7 @@ var table = []Field{
 		Also: []string{"dns.queries[].rrtype", "dns.query[].rrtype"}},
 	{Name: "dns.rcode", Type: Text, Values: rcodes, Numbers: true, What: "NOERROR, NXDOMAIN, ..."},
 	{Name: "tls.sni", Type: Text, Domain: true, What: "name that was asked for"},
-	{Name: "tls.version", Type: Text, Values: []string{"UNDETERMINED", "SSLv2", "SSLv3", "TLSv1",
-		"TLS 1.1", "TLS 1.2", "TLS 1.3"}, // and drafts of 1.3
+	{Name: "tls.version", Type: Text, Values: tlsVersions, Numbers: true,
 		What: "TLSv1, TLS 1.1, TLS 1.2, TLS 1.3"},
 	{Name: "tls.subject", Type: Text, What: "of the certificate"},
 	{Name: "tls.issuerdn", Type: Text, What: "of the certificate"},
@@ -211,6 +213,15 @@ var appProtocols = []string{
 	"websocket",
 }
 
+// tlsVersions are those of Suricata 5 to 8 (SSLVersionToString), which write another version as a
+// number, in hexadecimal before 8.
+var tlsVersions = []string{"UNDETERMINED", "SSLv2", "SSLv3", "TLSv1", "TLS 1.1", "TLS 1.2",
+	"TLS 1.3", "TLS 1.3 draft-<16", "TLS 1.3 draft-16", "TLS 1.3 draft-17", "TLS 1.3 draft-18",
+	"TLS 1.3 draft-19", "TLS 1.3 draft-20", "TLS 1.3 draft-20-fb", "TLS 1.3 draft-21",
+	"TLS 1.3 draft-21-fb", "TLS 1.3 draft-22", "TLS 1.3 draft-22-fb", "TLS 1.3 draft-23",
+	"TLS 1.3 draft-23-fb", "TLS 1.3 draft-24", "TLS 1.3 draft-25", "TLS 1.3 draft-26",
+	"TLS 1.3 draft-26-fb", "TLS 1.3 draft-27", "TLS 1.3 draft-28"}
+
 // rcodes and rrTypes are as versions of Suricata name them, which misspell some.
 var (
 	rcodes = []string{"NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "YXDOMAIN",
@@ -246,5 +257,6 @@ func (f Field) Known(how, text string) (is bool, near string) {
 		}
 	}
 	number := strings.TrimPrefix(text, "TYPE") // so say streams of the agent
-	return len(f.Values) == 0 || f.Numbers && strings.Trim(number, "0123456789") == "", near
+	_, err := strconv.ParseUint(number, 0, 32)
+	return len(f.Values) == 0 || f.Numbers && err == nil, near
 }
