@@ -234,6 +234,13 @@ func TestRulesForAnInterfaceAreNotForItsVLANs(t *testing.T) {
 		"5353\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	// a comment about a VLAN
+	text, _ = fromIPTables(t, importer.Rulesets{Device: "eth0"}, save("DROP",
+		`-i eth0 -p tcp --dport 22 -m comment --comment eth0.100 -j ACCEPT`))
+	if d := cmp.Diff("interface eth0\npass ipv4 tcp port 22\ndrop ipv4\ndefault pass",
+		rulesOf(text)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 	// names that begin as those of some VLANs
 	text, _ = fromIPTables(t, importer.Rulesets{Device: "eth0"}, save("DROP",
 		"-i eth0.20+ -p tcp --dport 80 -j ACCEPT", "! -i eth0.4+ -p udp --dport 53 -j ACCEPT"))

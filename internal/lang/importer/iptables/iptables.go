@@ -163,14 +163,22 @@ func (t *ipTables) toInput(six bool) []*importer.Chain {
 	}, func(c *importer.Chain) bool { return c != raw })
 }
 
+var ofInterfaces = []string{"-i", "--in-interface", "-o", "--out-interface"}
+
 // namesVlans tells whether a rule is about a VLAN of the policy's interface.
 func (t *ipTables) namesVlans() bool {
 	dev := t.opts.Device
+	is := func(name string) bool {
+		return importer.VlanOf(name, dev) != nil || dev != "" &&
+			strings.HasPrefix(name, dev+".") && strings.HasSuffix(name, "+")
+	}
 	return slices.ContainsFunc(t.tables, func(tab *ipTable) bool {
 		return slices.ContainsFunc(tab.lines, func(l ipLine) bool {
+			about := false // the word before is an option for interfaces
 			return slices.ContainsFunc(l.words, func(w word) bool {
-				return importer.VlanOf(w.text, dev) != nil || dev != "" &&
-					strings.HasPrefix(w.text, dev+".") && strings.HasSuffix(w.text, "+")
+				found := about && is(w.text)
+				about = slices.Contains(ofInterfaces, w.text)
+				return found
 			})
 		})
 	})
