@@ -36,7 +36,7 @@ func TestRecordsThatWaitAreBoundedByTheirBytes(t *testing.T) {
 	}
 }
 
-// TestAParserThatFailsIsToldOnce, with the protocol that it is of.
+// TestAParserThatFailsIsToldOnce, with its protocol.
 func TestAParserThatFailsIsToldOnce(t *testing.T) {
 	none := func(context.Context) ([]string, error) { return nil, nil }
 	in := &reading{hub: &Hub{Devs: none},

@@ -99,7 +99,7 @@ func TestAGotoThatIsLeftOut(t *testing.T) {
 }
 
 // TestAllStatesButUntracked: a rule for the four states of connections was about neighbours and
-// listeners of IPv6, too, which conntrack does not look at.
+// listeners of IPv6, too, of which conntrack knows nothing.
 func TestAllStatesButUntracked(t *testing.T) {
 	got, _ := fromIPTables(t, importer.Rulesets{}, save("DROP",
 		"-m conntrack --ctstate NEW,ESTABLISHED,RELATED,INVALID -j ACCEPT"))
