@@ -99,22 +99,22 @@ func (n *senders) own(t testing.TB) string {
 	return ""
 }
 
-// enter puts this process into a cgroup, which it makes.
+// enter puts this process into a cgroup, which it makes. Tests of other processes make and remove
+// the same one meanwhile.
 func (n *senders) enter(t testing.TB, path string) {
 	t.Helper()
-	at := n.cgroups
-	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
-		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err == nil {
-			n.made = append(n.made, at)
-		} else if !errors.Is(err, os.ErrExist) {
-			t.Fatal(err)
+	await.OK(t, func() error {
+		at := n.cgroups
+		for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+			at = filepath.Join(at, part)
+			if err := os.Mkdir(at, 0o755); err == nil {
+				n.made = append(n.made, at)
+			} else if !errors.Is(err, os.ErrExist) {
+				return err
+			}
 		}
-	}
-	if err := os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())),
-		0); err != nil {
-		t.Fatal(err)
-	}
+		return os.WriteFile(filepath.Join(at, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	})
 }
 
 // remove takes the last cgroup of a path away.
