@@ -29,7 +29,7 @@ type Part struct {
 	Tags    []int    // how many tags of VLANs they have, nil where nothing asks
 	Words   string   // what both rules ask of them, "" of all packets of the classes
 	Unknown []string // what has to be so besides, which only run time knows
-	// Unless limits the rules of both policies that decide some of these before.
+	// Unless counts the rules in front, of both policies, that decide some of these.
 	Unless int
 	// Hidden lists the properties of some of these packets that no test can give them: by these
 	// they come past the rules in front.
