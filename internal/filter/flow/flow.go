@@ -166,17 +166,18 @@ func Read(memory []byte, jiffies uint64) Stats {
 		Places: int(room), Refused: binary.NativeEndian.Uint64(memory[atRefused:]),
 		Taken: binary.NativeEndian.Uint64(memory[atTaken:]),
 	}
-	for at := room.atPlaces(); at < room.atOpening(); at += placeBytes {
-		word := binary.NativeEndian.Uint64(memory[at:])
-		state := word & stateOf
-		expires := binary.NativeEndian.Uint32(memory[at+int(ofExpires):])
-		lease := binary.NativeEndian.Uint32(memory[int(atLease)+4*int(state):])
-		if state == 0 || state == uint64(served) || expires-uint32(jiffies)-1 >= lease {
-			continue
-		}
-		s.Live++
-		if state == uint64(open) {
-			s.Open++
+	now := uint32(jiffies)
+	for bucket := range room.shown(memory) {
+		first := room.atPlaces() + bucket*places*placeBytes
+		for at := first; at < first+places*placeBytes; at += placeBytes {
+			p := placeAt(memory, at).load()
+			if p.state() == uint64(served) || !p.inUse(memory, now) {
+				continue
+			}
+			s.Live++
+			if p.state() == uint64(open) {
+				s.Open++
+			}
 		}
 	}
 	return s

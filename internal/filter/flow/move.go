@@ -62,16 +62,18 @@ func counter(memory []byte, at int) *uint64 { return (*uint64)(unsafe.Pointer(&m
 
 func (m *Mover) enterAll(now uint32) (lost uint64) {
 	room := roomOf(m.from)
-	for i := range int(room) {
-		p := placeAt(m.from, room.atPlaces()+i*placeBytes).load()
-		if !p.inUse(m.from, now) {
-			continue
+	for bucket := range room.shown(m.from) {
+		for i := bucket * places; i < (bucket+1)*places; i++ {
+			p := placeAt(m.from, room.atPlaces()+i*placeBytes).load()
+			if !p.inUse(m.from, now) {
+				continue
+			}
+			hash := uint64(bucket)<<room.shift() | p.word>>lowBits
+			if above := room.atAbove(); above > 0 {
+				hash |= uint64(m.from[above+i]) << (64 - lowBits)
+			}
+			lost += enter(m.to, hash, p, now)
 		}
-		hash := uint64(i/places)<<room.shift() | p.word>>lowBits
-		if above := room.atAbove(); above > 0 {
-			hash |= uint64(m.from[above+i]) << (64 - lowBits)
-		}
-		lost += enter(m.to, hash, p, now)
 	}
 	return lost
 }

@@ -254,3 +254,17 @@ func BenchmarkMove(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{0, 1000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			memory := testMemory(MaxRoom)
+			for i := range n {
+				Adopt(memory, testConnection(i), testNow)
+			}
+			for b.Loop() {
+				Read(memory, testNow)
+			}
+		})
+	}
+}

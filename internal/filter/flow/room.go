@@ -1,6 +1,8 @@
 package flow
 
 import (
+	"encoding/binary"
+	"iter"
 	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
@@ -40,6 +42,24 @@ func (r Room) shift() int { return 64 - (bits.Len(uint(r.buckets())) - 1) }
 
 // atPlaces returns where the places begin, behind the bytes that tell who is there.
 func (r Room) atPlaces() int { return headBytes + r.buckets() }
+
+// shown yields the buckets of a memory that have had a connection: programs find nobody in others.
+// Most of a memory is empty most of the time, and a bucket is 128 times as large as its byte.
+func (r Room) shown(memory []byte) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		present := memory[headBytes:r.atPlaces()]
+		for i := 0; i < len(present); i += 8 {
+			if binary.NativeEndian.Uint64(present[i:]) == 0 {
+				continue
+			}
+			for k, tags := range present[i : i+8] {
+				if tags != 0 && !yield(i+k) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // atOpening returns where the bits of buckets begin in which connections are opening.
 func (r Room) atOpening() int { return r.atPlaces() + int(r)*placeBytes }
