@@ -31,6 +31,7 @@ type plan struct {
 	byFlow    map[flowKey]int // of classes
 	ports     []uint16        // from which they leave besides those of all probes
 	skipped   []Skipped
+	judges    map[*policy.Policy]*judge // of policies of which something was asked
 }
 
 // canaries is how many ports of each address are asked where nothing should listen.
@@ -167,7 +168,6 @@ func (p *plan) addCanaries(policyOf func(netip.Addr) *policy.Policy) {
 
 func (p *plan) canaryOf(to netip.Addr, of *policy.Policy, ranges []field.Range) (port uint16) {
 	n := uint64(len(p.canary))
-	o := oracle.New(of)
 	for i := range uint64(canaryTries) {
 		in := ranges[i%uint64(len(ranges))]
 		port = uint16(in.Lo + p.key.hash(5<<40, n, i)%(in.Hi-in.Lo+1))
@@ -176,7 +176,7 @@ func (p *plan) canaryOf(to netip.Addr, of *policy.Policy, ranges []field.Range) 
 			continue
 		}
 		spec := p.request(p.seenAs[six(to)], to, s, 0, 0)
-		if frame, _, err := build(spec); err == nil && judge(of, o, frame).Verdict == "pass" {
+		if frame, _, err := build(spec); err == nil && p.judge(of, frame).Verdict == "pass" {
 			return port
 		}
 	}
@@ -386,7 +386,7 @@ func (p *plan) classOf(r *region.Representative, of *policy.Policy, id string, f
 	defer func() { p.classes = p.classes[:n-p.begin(aClass)] }()
 	for _, v := range variants(s) {
 		p.classes[n-p.begin(aClass)].spec = v
-		if judged := p.predict(of, oracle.New(of), n); judged != nil && judged.ID == id {
+		if judged := p.predict(of, n); judged != nil && judged.ID == id {
 			text := r.Example.Packet
 			if s.Flags == nil && v.Flags != nil && *v.Flags == packet.SYN {
 				text += " syn"
@@ -458,19 +458,35 @@ type Judged struct {
 
 // predict returns what a policy says of the first try of a probe as it arrives; nil if there is no
 // such packet.
-func (p *plan) predict(of *policy.Policy, o *oracle.Evaluator, number int) *Judged {
+func (p *plan) predict(of *policy.Policy, number int) *Judged {
 	s := p.spec(number, 0)
 	s.From = p.seenAs[six(s.To)]
 	frame, _, err := build(s)
 	if err != nil {
 		return nil
 	}
-	return judge(of, o, frame)
+	return p.judge(of, frame)
 }
 
-func judge(of *policy.Policy, o *oracle.Evaluator, frame []byte) *Judged {
-	r := o.Eval(frame)
-	s := of.Slots()[r.Slot]
+// judge is a policy that is asked of single packets.
+type judge struct {
+	*oracle.Evaluator
+	slots []policy.Slot
+}
+
+// judge returns what a policy says of a packet before which there was none.
+func (p *plan) judge(of *policy.Policy, frame []byte) *Judged {
+	by := p.judges[of]
+	if by == nil {
+		if p.judges == nil {
+			p.judges = map[*policy.Policy]*judge{}
+		}
+		by = &judge{oracle.New(of), of.Slots()}
+		p.judges[of] = by
+	}
+	by.Forget()
+	r := by.Eval(frame)
+	s := by.slots[r.Slot]
 	verdict := r.Action.String()
 	if r.Answered {
 		verdict = answered

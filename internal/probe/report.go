@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -125,8 +124,7 @@ const few = 1e-3
 type reporter struct {
 	*run
 	*Report
-	judges map[*policy.Policy]*oracle.Evaluator
-	found  map[string]*Disagreement
+	found map[string]*Disagreement
 }
 
 func (r *run) report(unread uint64, took time.Duration) *Report {
@@ -135,7 +133,7 @@ func (r *run) report(unread uint64, took time.Duration) *Report {
 	rep := &reporter{r, &Report{Seconds: math.Round(took.Seconds()*1000) / 1000, Sent: r.sent,
 		Targets: []Target{}, Classes: []Class{}, Skipped: append([]Skipped{}, r.skipped...),
 		Notes: []string{}, Disagreements: []Disagreement{}},
-		map[*policy.Policy]*oracle.Evaluator{}, map[string]*Disagreement{}}
+		map[string]*Disagreement{}}
 	rep.prefixes()
 	rep.Loss = r.loss()
 	rep.Loss.Unread = unread
@@ -278,7 +276,7 @@ func (r *reporter) number(n int) {
 		seen.Counted = &r.rules[res.rule-1]
 	}
 	of := r.policyOf(t.to)
-	seen.Predicted = r.predicted(of, n)
+	seen.Predicted = r.predict(of, n)
 	example := fmt.Sprintf("%s %s", t.to, t.Service)
 	if t.kind == aClass {
 		example = "packet " + r.classes[t.class].text
@@ -300,16 +298,6 @@ func (r *reporter) number(n int) {
 		c := &r.classes[t.class]
 		r.Classes = append(r.Classes, Class{c.kind, c.text, seen})
 	}
-}
-
-// predicted returns what the policy says of a probe as it was sent.
-func (r *reporter) predicted(of *policy.Policy, n int) *Judged {
-	o := r.judges[of]
-	if o == nil || of.Remembers() {
-		o = oracle.New(of)
-		r.judges[of] = o
-	}
-	return r.predict(of, o, n)
 }
 
 // observed returns what came back, in words.

@@ -54,8 +54,14 @@ const (
 )
 
 func newCookies() *cookies {
-	return &cookies{meters: map[*policy.Cookie]*meter{}, given: map[connectionKey][]answer{},
-		proven: map[netip.Addr]time.Time{}}
+	c := &cookies{}
+	c.forget()
+	return c
+}
+
+func (c *cookies) forget() {
+	c.meters, c.given = map[*policy.Cookie]*meter{}, map[connectionKey][]answer{}
+	c.proven = map[netip.Addr]time.Time{}
 }
 
 // fate is a cookie's judgement on a packet.

@@ -40,8 +40,14 @@ func newEchoes(p *policy.Policy) *echoes {
 	if !p.Asks(field.ProvenFlow) {
 		return nil
 	}
-	return &echoes{p.Proves, map[connectionKey]*[echoLine]given{}, map[connectionKey][]answer{},
-		map[connectionKey]time.Time{}}
+	e := &echoes{proves: p.Proves}
+	e.forget()
+	return e
+}
+
+func (e *echoes) forget() {
+	e.given, e.asked = map[connectionKey]*[echoLine]given{}, map[connectionKey][]answer{}
+	e.proven = map[connectionKey]time.Time{}
 }
 
 // isService says whether a proof is about a port.

@@ -89,18 +89,18 @@ func newSide(p *policy.Policy, link packet.Link, sets map[*policy.Set]*addressSe
 		names:  map[*policy.NameList]*nameSet{},
 		limits: map[*policy.Limit]*budgets{},
 		greys:  map[*policy.Greylist]*greylist{},
-		tracks: p.Asks(field.Flow), flows: map[connectionKey]*connection{},
-		cookies: newCookies(), echoes: newEchoes(p), streams: newStreams(p),
-		now: time.Now}
+		tracks: p.Asks(field.Flow), cookies: newCookies(), echoes: newEchoes(p),
+		streams: newStreams(p), now: time.Now}
 	if p.Has(action.Track) {
-		e.frags = &datagrams{of: map[datagramKey]*datagram{}}
+		e.frags = &datagrams{}
 	}
 	for _, r := range p.Limits() {
-		e.limits[r.Limit] = &budgets{r.Limit, map[string]int64{}}
+		e.limits[r.Limit] = nil
 	}
 	for _, r := range p.Greylists() {
-		e.greys[r.Greylist] = &greylist{of: r.Greylist, clients: map[string]*client{}}
+		e.greys[r.Greylist] = nil
 	}
+	e.forget()
 	for _, l := range p.NameLists {
 		if e.names[l] = names[l.Set]; l.Set == nil || e.names[l] == nil {
 			e.names[l] = newNameSet(l.Patterns)

@@ -54,13 +54,13 @@ func comparedBoth(t *testing.T, seed uint64, packets int) (sum showing) {
 		}
 	}
 	rnd := rand.New(rand.NewPCG(seed, 3))
-	judges := [2]*oracle.Evaluator{}
+	judges := [2]*oracle.Evaluator{oracle.New(a), oracle.New(b)}
 	for i, p := range []*policy.Policy{a, b} {
 		for frame := range difftest.Packets(p.Leaving(), seed+uint64(i), packets/2) {
 			said := drawnSender(rnd)
 			var got [2]oracle.Result
 			for k, p := range []*policy.Policy{a, b} {
-				judges[k] = oracle.New(p)
+				judges[k].Forget()
 				for _, told := range p.Told(said) {
 					judges[k].Tell(told.Field, told.Value)
 				}

@@ -75,8 +75,7 @@ func leaving(p *policy.Policy) *policy.Policy {
 
 // compareSide compares what two policies decide of what arrives, or of what leaves.
 func compareSide(ctx context.Context, a, b *policy.Policy) *Compared {
-	c := &comparison{policies: [2]*policy.Policy{a, b}, found: map[[2]int]*Difference{},
-		remember: [2]bool{a.Remembers(), b.Remembers()}}
+	c := &comparison{policies: [2]*policy.Policy{a, b}, found: map[[2]int]*Difference{}}
 	progs := [2]*ir.Program{ir.Build(a), ir.Build(b)}
 	c.malformed(progs)
 	for _, classes := range together(progs) {
@@ -121,8 +120,7 @@ func asksTags(rules []ir.Rule) bool {
 // comparison is one that is made.
 type comparison struct {
 	policies [2]*policy.Policy
-	remember [2]bool              // verdicts depend on packets before
-	judges   [2]*oracle.Evaluator // of those where none do
+	judges   [2]*oracle.Evaluator
 	found    map[[2]int]*Difference
 	open     int
 	cut      bool

@@ -108,9 +108,10 @@ type judge struct {
 }
 
 func (j *judge) of() *oracle.Evaluator {
-	if j.known == nil || j.policy.Remembers() {
+	if j.known == nil {
 		j.known = oracle.New(j.policy)
 	}
+	j.known.Forget()
 	return j.known
 }
 

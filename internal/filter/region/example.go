@@ -65,7 +65,7 @@ func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference)
 	slots := [2]int{d.A, d.B}
 	return s.show(b, classes, func(e *Example) bool {
 		for i, p := range c.policies {
-			slot, ok := e.judge(c.evaluator(i, e), p)
+			slot, ok := e.judge(c.evaluator(i), p)
 			if ok && [...]Outcome{d.Was, d.Is}[i] == asFirst && slot < len(policy.Malformed) {
 				slot = slots[i] // the rule found it so
 			}
@@ -115,19 +115,18 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 	return nil
 }
 
-// evaluator is one that knows of no packet before: where none is remembered it is kept.
-func (c *comparison) evaluator(i int, e *Example) *oracle.Evaluator {
-	if c.remember[i] || len(e.Entries) > 0 {
-		return oracle.New(c.policies[i].Whole())
-	}
+// evaluator judges by one of the policies.
+func (c *comparison) evaluator(i int) *oracle.Evaluator {
 	if c.judges[i] == nil {
 		c.judges[i] = oracle.New(c.policies[i].Whole())
 	}
 	return c.judges[i]
 }
 
-// judge returns what decides the example; false if it is no packet.
+// judge returns what decides the example, of which an evaluator knows no more than it says; false
+// if it is no packet.
 func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok bool) {
+	o.Forget()
 	now := time.Unix(1_700_000_000, 0)
 	o.SetClock(func() time.Time { return now })
 	for _, n := range e.Entries {

@@ -31,7 +31,6 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 		class ir.Class
 	}
 	found := map[key]*Representative{}
-	remember := q.Policy.Remembers()
 	judge := oracle.New(q.Policy.Whole())
 	w := &walk{Question: q}
 	w.decides = func(s *space, r *rule, _ *rule, of Sources, boxes []box) {
@@ -50,11 +49,7 @@ func (q *Question) Representatives() (out []Representative, open bool) {
 				n := Representative{Slot: r.slot, Outcome: r.outcome, Class: c}
 				_, n.Unknown = s.words(b, nil)
 				n.Example = s.show(b, []ir.Class{c}, func(e *Example) bool {
-					o := judge
-					if remember || len(e.Entries) > 0 {
-						o = oracle.New(q.Policy.Whole())
-					}
-					slot, ok := e.judge(o, q.Policy)
+					slot, ok := e.judge(judge, q.Policy)
 					return ok && slot == r.slot
 				})
 				if found[k] == nil || n.Example != nil &&
