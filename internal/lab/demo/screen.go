@@ -74,7 +74,7 @@ func (s *screen) now(what string) {
 // tried takes a flood into its act.
 func (s *screen) tried(c *column, t trial) {
 	c.trials = append(c.trials, t)
-	c.search.add(t.step, t.held, t.less)
+	c.search.add(t.step, t.held, t.sent)
 	if s.terminal {
 		return // drawn with what comes next
 	}
@@ -165,7 +165,7 @@ func (s *screen) table() []string {
 // best returns the flood at whose highest rate the service was held.
 func (c *column) best() (best trial, ok bool) {
 	for _, t := range c.trials {
-		if t.held && t.step == c.search.held {
+		if t.held && t.sent == c.search.held {
 			best, ok = t, true
 		}
 	}

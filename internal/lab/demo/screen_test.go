@@ -118,8 +118,8 @@ func TestFiguresAreRounded(t *testing.T) {
 func played(s *screen, title string, edge, most int) *column {
 	c := s.act(title, newSearch(lastStep))
 	for step, _, more := c.search.next(); more; step, _, more = c.search.next() {
-		t := trial{step: step, rate: rateOf(min(step, most)), share: 1, held: true,
-			less: step > most, served: served{[]time.Duration{time.Millisecond}, 1}}
+		t := trial{step: step, sent: min(step, most), rate: rateOf(min(step, most)), share: 1,
+			held: true, served: served{[]time.Duration{time.Millisecond}, 1}}
 		if step > edge {
 			t.share, t.held = 0.5, false
 		}
@@ -163,7 +163,8 @@ func TestDemoTellsWhichSearchWasCut(t *testing.T) {
 	s := newScreen(io.Discard, false, nil)
 	played(s, "no defence", firstStep, lastStep)
 	cut := s.act("levee", newSearch(lastStep))
-	s.tried(cut, trial{step: firstStep, rate: rateOf(firstStep), share: 1, held: true})
+	s.tried(cut, trial{step: firstStep, sent: firstStep, rate: rateOf(firstStep), share: 1,
+		held: true})
 	const want = "levee: the time for floods was over before the search was."
 	if said := verdict(s.columns); said[len(said)-1] != want || strings.Contains(said[0], "≥") {
 		t.Errorf("said %q, want %q at the end", said, want)

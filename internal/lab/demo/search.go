@@ -21,17 +21,18 @@ func stepBelow(rate float64) int {
 }
 
 // search looks for the highest rate at which a service is held. It doubles the rate until the
-// service is not held, and then halves what is between. A rate is not held once it was not twice in
-// a row: a neighbour on the machine disturbs now and then one flood. Where the sender keeps no pace
-// any more it is asked for all that it has, and what is held then is the end.
+// service is not held, and then halves what is between. A rate is lost once it was not held, or not
+// sent, twice in a row: a neighbour on the machine disturbs now and then one flood. Where the
+// sender keeps no pace and nothing was lost before, it is asked for all that it has: what is held
+// then is the end.
 type search struct {
 	top    int  // the highest step to try
-	held   int  // the highest step that was held, -1 for none
+	held   int  // the highest step that was sent and held, -1 for none
 	lost   int  // the lowest step that was not, top+1 for none
 	again  int  // the step to try again, -1 for none
-	failed bool // again was not held
+	failed bool // again was not held, or not sent
 	all    bool // again is to be tried with all that the sender has
-	capped bool // held was, with all that the sender has
+	capped bool // held was all that the sender has
 }
 
 func newSearch(top int) *search { return &search{top: top, held: -1, lost: top + 1, again: -1} }
@@ -49,18 +50,25 @@ func (s *search) next() (step int, all, more bool) {
 	return (s.held + s.lost) / 2, false, true
 }
 
-// add takes the outcome of a step that next has named: whether the service was held, and whether
-// the sender sent less than the rate of the step.
-func (s *search) add(step int, held, less bool) {
+// add takes the outcome of a step that next has named: whether the service was held, and the step
+// that was sent.
+func (s *search) add(step int, held bool, sent int) {
+	if held {
+		s.held = max(s.held, sent)
+	}
+	less := sent < step
 	switch {
-	case !held && !s.failed:
-		s.again, s.failed = step, true
-		return
-	case held && less && !s.all:
+	case held && s.all:
+		s.capped = less
+	case held && less && s.lost > s.top:
 		s.again, s.failed, s.all = step, false, true
 		return
-	case held:
-		s.held, s.capped = step, s.all && less
+	case held && !less:
+	case !s.failed:
+		s.again, s.failed = step, true
+		return
+	case s.all:
+		s.lost = min(max(step, sent), s.top)
 	default:
 		s.lost = step
 	}

@@ -125,11 +125,12 @@ type counts struct{ received, refused, dropped uint64 }
 
 // trial is a flood at one rate, and what the visitors got meanwhile.
 type trial struct {
-	step  int
+	step  int     // that was asked for
+	sent  int     // that was sent
 	rate  float64 // that was sent, packets a second
 	share float64 // of the requests, answered in time
 	served
-	held, less    bool
+	held          bool
 	dropped, lost float64 // shares of the packets that came: by the rules, before any rule
 	// line is how long a cache line took between the cores right after, in ns; 0 is not known.
 	line float64
@@ -207,7 +208,10 @@ func (p *play) try(ctx context.Context, d contender.Defence, step int, all bool)
 	t = trial{step: step, rate: s.Rate, dropped: c.share(c.dropped), lost: c.share(c.refused),
 		served: servedOf(p.outcomes.take(), from, from+p.pace.count.Nanoseconds())}
 	t.share = t.within(p.bound)
-	t.held, t.less = t.share >= heldShare, t.rate < enough*rateOf(step)
+	t.held, t.sent = t.share >= heldShare, step
+	if all || t.rate < enough*rateOf(step) {
+		t.sent = stepBelow(t.rate)
+	}
 	t.line, err = p.apart()
 	return t, err
 }

@@ -17,7 +17,7 @@ func curves(columns []*column) []string {
 	low, high := lastStep, 0
 	for _, c := range columns {
 		for _, t := range c.trials {
-			low, high = min(low, t.at()), max(high, t.at())
+			low, high = min(low, t.sent), max(high, t.sent)
 		}
 	}
 	if low > high {
@@ -38,25 +38,17 @@ func curves(columns []*column) []string {
 	return lines
 }
 
-// at returns the step of what was sent, which may be less than what was ordered.
-func (t *trial) at() int {
-	if t.less {
-		return stepBelow(t.rate)
-	}
-	return t.step
-}
-
 // curve returns the line of an act from a step on.
 func curve(trials []trial, low int) string {
 	share, last := make([]float64, lastStep+1), -1
 	for _, t := range trials {
-		last = max(last, t.at())
+		last = max(last, t.sent)
 	}
 	for step := range share {
 		share[step] = -1
 	}
 	for _, t := range trials {
-		share[t.at()] = t.share // the last one of a step
+		share[t.sent] = t.share // the last one of a step
 	}
 	var marks []rune
 	next := 0.0
