@@ -359,6 +359,35 @@ func TestPoliciesInDocsKeepWhatIsEssential(t *testing.T) {
 	}
 }
 
+// TestTheProfileOfTheGuideFitsItsExample: with the profile in the place of its rule, the tests of
+// the game host's example expected a label that no packet of theirs has.
+func TestTheProfileOfTheGuideFitsItsExample(t *testing.T) {
+	guide := pages(t)["../../docs/guides/game.md"]
+	says := regexp.MustCompile("(?s)```\n(use [^\n]*)\n```.*by \"game\"` then expect `" +
+		"(by \"[^\"]*\")`").FindStringSubmatch(guide)
+	example, err := os.ReadFile("../../examples/game.levee")
+	if err != nil || says == nil {
+		t.Fatal(err, says)
+	}
+	text := strings.NewReplacer(`pass udp port game as "game"`, says[1], `by "game"`, says[2]).
+		Replace(string(example))
+	p, ds := resolve.Parse("game.levee", []byte(text), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	results, err := judgetest.Run(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, res := range results {
+		for _, r := range res.Packets {
+			if r.Fault != "" {
+				t.Errorf("%s: %s", res.Test.Name, r.Fault)
+			}
+		}
+	}
+}
+
 // TestExamplesOfStreamsWork refuses two pipelines: one that adds nothing, as --from is read to its
 // end, which never comes, and one that empties a set, or cuts it short, when a download fails.
 func TestExamplesOfStreamsWork(t *testing.T) {

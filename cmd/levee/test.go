@@ -107,7 +107,7 @@ func (e *env) test(cmd *cobra.Command, files []string, f *testFlags) error {
 		if jerr := e.PrintJSON(rep); jerr != nil {
 			return jerr
 		}
-	} else {
+	} else if err == nil || len(rep.Tests) > 0 {
 		fmt.Fprintf(e.Stdout, "%d passed, %d failed (%s)\n", rep.Passed, rep.Failed, &choice)
 	}
 	if err == nil && rep.Failed > 0 {

@@ -148,7 +148,7 @@ func newAgent(opts Options) *Agent {
 		a.events = &pubsub.Hub{}
 	}
 	if a.parts == nil {
-		a.parts = NewParts(a.events, opts.Log)
+		a.parts = NewParts(context.Background(), a.events, opts.Log)
 	}
 	a.inForcePart = a.parts.Begin(part.Policy, "in force", "")
 	a.protectedPart = a.parts.Begin(part.Keep, "own addresses and sessions", "")

@@ -153,7 +153,7 @@ func (d *aDay) begin() {
 	if p == nil {
 		d.t.Fatal(ds)
 	}
-	d.parts = NewParts(&pubsub.Hub{}, func(string, ...any) {})
+	d.parts = NewParts(context.Background(), &pubsub.Hub{}, func(string, ...any) {})
 	ctx, stop := context.WithCancel(d.t.Context())
 	ended := make(chan error, 1)
 	d.stop, d.ended = stop, ended

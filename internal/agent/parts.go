@@ -13,8 +13,10 @@ import (
 )
 
 // NewParts returns the register of an agent's parts. What fails is told as an alarm, in the log and
-// to those who watch, once, and told to be over when it works again.
-func NewParts(hub *pubsub.Hub, log func(format string, args ...any)) *part.Register {
+// to those who watch, once, and told to be over when it works again. What ends as ctx has ended is
+// not over: the next agent has it again.
+func NewParts(ctx context.Context, hub *pubsub.Hub,
+	log func(format string, args ...any)) *part.Register {
 	return part.NewRegister(func(c part.Change, s part.Status) {
 		e := pubsub.Event{Kind: pubsub.Recovered, Text: s.Title() + " works again", Part: s.Title()}
 		switch c {
@@ -25,6 +27,9 @@ func NewParts(hub *pubsub.Hub, log func(format string, args ...any)) *part.Regis
 			log("alarm: %s", s.Sentence())
 			return
 		case part.Gone:
+			if ctx.Err() != nil {
+				return
+			}
 			e.Text = s.Title() + " is no longer there"
 			log("%s", e.Text)
 		case part.Recovered:

@@ -281,3 +281,29 @@ func TestAFailureIsToldEverywhere(t *testing.T) {
 		t.Errorf("%+v", s.Alarms)
 	}
 }
+
+// TestWhatEndsWithTheAgentIsNotOver: as an agent ended, it told of each list and source that failed
+// that it was no longer there.
+func TestWhatEndsWithTheAgentIsNotOver(t *testing.T) {
+	for _, tt := range []struct {
+		ended bool
+		want  string
+	}{{false, "list drop is no longer there"}, {true, ""}} {
+		ctx, end := context.WithCancel(t.Context())
+		said := ""
+		parts := NewParts(ctx, &pubsub.Hub{}, func(format string, args ...any) {
+			said = fmt.Sprintf(format, args...)
+		})
+		p := parts.Begin(part.List, "drop", "")
+		p.Fails(errors.New("it cannot be read"))
+		said = ""
+		if tt.ended {
+			end()
+		}
+		p.End()
+		if said != tt.want {
+			t.Errorf("ended %v: %q, want %q", tt.ended, said, tt.want)
+		}
+		end()
+	}
+}

@@ -119,21 +119,30 @@ func Noun(use, short, long, example string, verbs ...*cobra.Command) *cobra.Comm
 // GroupRun answers a noun without its verb (`levee`, `levee set`), or with a word that is none.
 func GroupRun(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		var verbs []string
-		for _, sub := range cmd.Commands() {
-			if sub.IsAvailableCommand() && sub.Name() != "help" {
-				verbs = append(verbs, sub.Name())
-			}
-		}
-		return Usagef(cmd, "a command is missing, one of %s", strings.Join(verbs, ", "))
+		return Usagef(cmd, "a command is missing, one of %s", verbs(cmd))
 	}
 	return Usagef(cmd, "unknown command %q%s", args[0], nearby(cmd, args[0]))
 }
 
-// nearby ends a message about an unknown command with those that are written nearly so.
+// verbs are the commands below one, in words.
+func verbs(cmd *cobra.Command) string {
+	var all []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "help" {
+			all = append(all, sub.Name())
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// nearby ends a message about an unknown command with those that are written nearly so, or with all
+// below a noun.
 func nearby(cmd *cobra.Command, word string) string {
 	cmd.SuggestionsMinimumDistance = 2
 	near := cmd.SuggestionsFor(word)
+	if len(near) == 0 && cmd.HasParent() && cmd.HasAvailableSubCommands() {
+		return ", which is none of " + verbs(cmd)
+	}
 	if len(near) == 0 {
 		return ""
 	}

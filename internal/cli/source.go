@@ -98,6 +98,8 @@ func (e *Env) Open(path string) (io.ReadCloser, error) {
 func openError(err error) error {
 	var pe *fs.PathError
 	switch {
+	case errors.As(err, &pe) && pe.Path == "":
+		return errors.New("the name of a file is empty, as that of a variable without a value")
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
 		return fmt.Errorf("%s: no such file", diag.Quoted(pe.Path))
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):

@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		return err
 	}
 	events := &pubsub.Hub{}
-	parts := agent.NewParts(events, o.Say)
+	parts := agent.NewParts(ctx, events, o.Say)
 	alarms := make(chan string, 64)
 	alarm := func(text string) {
 		select {

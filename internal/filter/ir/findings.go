@@ -19,14 +19,21 @@ type reach struct {
 	idle     []bool // in the present list: covered, and kept
 	// slots of the rules that cover it, in the classes where it is covered
 	coverers [][]int
-	endedBy  [NumClasses]int // slot of the rule that decides all that is left, by class
+	endedBy  [NumClasses]int    // slot of the rule that decides all that is left, by class
+	at       map[policy.Pos]int // how many rules a place has, as that of a profile has several
 	work     *work
 }
 
 func newReach(p *policy.Policy) *reach {
 	n := p.DefaultSlot() + 1
-	return &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n),
-		idle: make([]bool, n), coverers: make([][]int, n), work: newWork(p)}
+	t := &reach{p: p, canMatch: make([]bool, n), isAlive: make([]bool, n), idle: make([]bool, n),
+		coverers: make([][]int, n), at: map[policy.Pos]int{}, work: newWork(p)}
+	for _, rules := range [][]*policy.Rule{p.Protect, p.Rules} {
+		for _, r := range rules {
+			t.at[r.Pos]++
+		}
+	}
+	return t
 }
 
 func (t *reach) matchable(rules []Rule) {
@@ -88,38 +95,48 @@ func (t *reach) findings() []Finding {
 func asksNothing(t policy.Term) bool { return t.Set != nil && t.Set.EmptyOnPurpose() }
 
 func (t *reach) explain(r *policy.Rule, slot int) Finding {
-	f := Finding{Pos: r.Pos}
+	f := Finding{Pos: r.Pos, Hint: "move it up, or remove it"}
+	never := "this rule can never match"
+	if t.at[r.Pos] > 1 {
+		never = fmt.Sprintf("its rule %q can never match", r.Label)
+		f.Hint = "move it up, unless that is meant"
+	}
 	by := t.coverers[slot]
 	switch {
 	case len(by) > 0:
 		first := t.rule(by[0])
 		switch {
 		case first == nil:
-			f.Message = "this rule can never match: what it matches has been decided before"
+			f.Message = never + ": what it matches has been decided before"
 		case len(by) == 1 && sameMatch(first, r, t.work):
-			f.Message = fmt.Sprintf("this rule can never match: line %d matches the same packets "+
-				"and decides first", first.Pos.Line)
+			f.Message = fmt.Sprintf("%s: %s matches the same packets and decides first", never,
+				t.place(first))
 		case len(by) == 1:
-			f.Message = fmt.Sprintf("this rule can never match: line %d decides all its packets "+
-				"first (%s)", first.Pos.Line, first.Text)
+			f.Message = fmt.Sprintf("%s: line %d decides all its packets first (%s)", never,
+				first.Pos.Line, first.Text)
 		default:
-			f.Message = fmt.Sprintf("this rule can never match: %s decide all its packets first",
-				t.lines(by))
+			f.Message = fmt.Sprintf("%s: %s decide all its packets first", never, t.lines(by))
 		}
-		f.Hint = "move it up, or remove it"
 	case t.canMatch[slot]:
-		f.Message = "this rule can never match"
+		f.Message, f.Hint = never, ""
 	default:
 		if by := t.unconditional(r); by != nil {
-			f.Message = fmt.Sprintf("this rule can never match: line %d decides every packet "+
-				"before it (%s)", by.Pos.Line, by.Text)
-			f.Hint = "move it up, or remove it"
+			f.Message = fmt.Sprintf("%s: line %d decides every packet before it (%s)", never,
+				by.Pos.Line, by.Text)
 		} else {
-			f.Message = "this rule can never match: no packet has all of this"
+			f.Message = never + ": no packet has all of this"
 			f.Hint = "its terms exclude one another, or a set in it is empty"
 		}
 	}
 	return f
+}
+
+// place returns the line of a rule, with its label where others stand there, too.
+func (t *reach) place(r *policy.Rule) string {
+	if t.at[r.Pos] > 1 {
+		return fmt.Sprintf("line %d (%q)", r.Pos.Line, r.Label)
+	}
+	return fmt.Sprintf("line %d", r.Pos.Line)
 }
 
 // unconditional finds the first rule without a question that ended a list before r, which could
@@ -198,7 +215,7 @@ func (t *reach) lines(slots []int) string {
 			s += ", "
 		}
 		if r := t.rule(slot); r != nil {
-			s += fmt.Sprintf("line %d", r.Pos.Line)
+			s += t.place(r)
 		} else {
 			s += "a built-in rule"
 		}

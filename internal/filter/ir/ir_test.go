@@ -501,3 +501,28 @@ func TestSetsThatAreNearlyTheSameAreLoweredInTime(t *testing.T) {
 	b.WriteString("drop from s0 ttl 3\ndefault pass\n")
 	Build(resolved(t, b.String()))
 }
+
+// TestFindingsNameRulesOfProfiles: all rules of a profile stand where it is used, so a rule was
+// behind "line 2 and line 2", and which one of the profile never matches was not said.
+func TestFindingsNameRulesOfProfiles(t *testing.T) {
+	p, ds := resolve.Parse("test.levee", []byte("pass established\nuse dns-recursive\n"+
+		"pass tcp from { 10.1.0.0/16, 3fff::/20 } port 53\ndrop fragments\ndefault drop\n"), nil)
+	if p == nil {
+		t.Fatal(ds)
+	}
+	var got []string
+	for _, f := range Build(p).Findings {
+		got = append(got, fmt.Sprintf("%d: %s; %s", f.Pos.Line, f.Message, f.Hint))
+	}
+	never := func(rule string) string {
+		return fmt.Sprintf("2: its rule %q can never match: line 1 decides all its packets first "+
+			"(pass established); move it up, unless that is meant", rule)
+	}
+	want := []string{never("dns-recursive/answered"), never("dns-recursive/answered over TCP"),
+		`3: this rule can never match: line 2 ("dns-recursive/query over TCP") and line 2 ` +
+			`("dns-recursive/not a client, over TCP") decide all its packets first; move it up, ` +
+			"or remove it"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -49,6 +49,11 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	tree.Stmts = append(tree.Stmts[last:], tree.Stmts[:last]...)
 	p, ds := resolve.Question(tree, open)
 	if ds.HasErrors() || p == nil {
+		for i := range ds {
+			if ds[i].File == name && ds[i].Line == tree.Stmts[0].Place().Line {
+				ds[i].File, ds[i].Line = title, 1
+			}
+		}
 		return nil, ds
 	}
 	if rule != "count "+match {
