@@ -14,8 +14,9 @@ import (
 var jsonValues = format{form: listform.Field, read: readValues}
 
 // readValues reads each value of one name, at any depth, in any number of JSON texts: a text, or
-// texts in a list. A number is read as its text. JSON that has other names, and no empty list or
-// null, is not a list that happens to have no entry, but another one, or an error of the server.
+// texts in a list. A number is read as its text. JSON that has other names, and no empty list, is
+// not a list that happens to have no entry, but another one, or an error of the server. A null
+// stands for an empty list where the JSON has no other value: beside others it may be an error's.
 func readValues(in *reader, r io.Reader) error {
 	const maxDepth = 64
 	type level struct {
@@ -28,7 +29,7 @@ func readValues(in *reader, r io.Reader) error {
 	d.UseNumber()
 	var at []level
 	var others []string // names
-	found, empty := false, false
+	found, empty, null, says := false, false, false, false
 	top := func() *level { return &at[len(at)-1] }
 	done := func() { // a value has ended
 		if len(at) > 0 {
@@ -39,7 +40,7 @@ func readValues(in *reader, r io.Reader) error {
 		token, err := d.Token()
 		values.next()
 		if err == io.EOF && len(at) == 0 {
-			if len(others) == 0 || found || empty {
+			if len(others) == 0 || found || empty || null && !says {
 				return nil
 			}
 			return fmt.Errorf("no value is named %q; names are %s", in.of.Value,
@@ -69,7 +70,7 @@ func readValues(in *reader, r io.Reader) error {
 			}
 			continue
 		case nil:
-			empty = true
+			null = true
 		default:
 			text, is := t.(string)
 			if is && len(at) > 0 && top().object && !top().value {
@@ -81,6 +82,7 @@ func readValues(in *reader, r io.Reader) error {
 				}
 				continue
 			}
+			says = true
 			if !is {
 				text = fmt.Sprint(t) // a number, or true or false
 			}
