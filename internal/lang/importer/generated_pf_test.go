@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
@@ -25,25 +26,189 @@ type pfTerm struct {
 	is   func(*packet.Spec) bool
 }
 
-// pfRuleOf is one rule that a test wrote.
+// pfRuleOf is one rule that a test wrote, or an anchor with rules within.
 type pfRuleOf struct {
 	pass, quick bool
 	terms       []pfTerm
+	within      []pfRuleOf // of an anchor
+}
+
+func (r *pfRuleOf) matches(s *packet.Spec) bool {
+	return !slices.ContainsFunc(r.terms, func(t pfTerm) bool { return !t.is(s) })
 }
 
 // lastMatch is what pf does with the first packet of a connection: the last rule that matches
-// decides, unless one is quick; without one it passes.
-func lastMatch(rules []pfRuleOf, s *packet.Spec) (pass bool) {
-	pass = true
+// decides, unless one is quick, or stands in an anchor that is. It tells whether one matched, and
+// whether no later one is looked at.
+func lastMatch(rules []pfRuleOf, s *packet.Spec) (pass, matched, ends bool) {
 	for _, r := range rules {
-		if slices.ContainsFunc(r.terms, func(t pfTerm) bool { return !t.is(s) }) {
-			continue
-		}
-		if pass = r.pass; r.quick {
-			break
+		switch {
+		case !r.matches(s):
+		case r.within != nil:
+			in, hit, over := lastMatch(r.within, s)
+			if hit {
+				pass, matched = in, true
+			}
+			if over || hit && r.quick {
+				return pass, true, true
+			}
+		default:
+			if pass, matched = r.pass, true; r.quick {
+				return pass, true, true
+			}
 		}
 	}
-	return pass
+	return pass, matched, false
+}
+
+// translationOf is an rdr, a no rdr or a binat that a test wrote.
+type translationOf struct {
+	word  string // rdr, rdr pass, no rdr, binat
+	terms []pfTerm
+	to    netip.Addr
+	port  int // 0 for one that stays
+}
+
+// setOf is a pf.conf that a test wrote.
+type setOf struct {
+	translations []translationOf
+	rules        []pfRuleOf
+}
+
+// passes is what pf does with the first packet of a connection: the first rdr or no rdr that
+// matches, or the first binat where no rdr does, changes its destination, and the rules judge what
+// it has become.
+func (set *setOf) passes(s packet.Spec) bool {
+	for _, last := range []bool{false, true} {
+		i := slices.IndexFunc(set.translations, func(t translationOf) bool {
+			r := pfRuleOf{terms: t.terms}
+			return (t.word == "binat") == last && r.matches(&s)
+		})
+		if i < 0 {
+			continue
+		}
+		t := set.translations[i]
+		switch t.word {
+		case "no rdr":
+			continue
+		case "rdr pass":
+			return true
+		}
+		if t.to.IsValid() {
+			s.To = t.to
+		}
+		if t.port != 0 {
+			s.ToPort = new(uint16(t.port))
+		}
+		break
+	}
+	pass, matched, _ := lastMatch(set.rules, &s)
+	return pass || !matched
+}
+
+// translationPF writes an rdr, a no rdr or a binat.
+func (w *writer) translationPF() (string, translationOf) {
+	t := translationOf{word: w.of("rdr", "rdr", "rdr pass", "no rdr", "binat")}
+	six := w.one(3)
+	family := pfTerm{map[bool]string{false: "inet", true: "inet6"}[six],
+		func(s *packet.Spec) bool { return s.From.Is6() == six }}
+	on := w.onePF([]pfTerm{{"em0", always}, {"em0", always}, {"em1", never}, {"em", always}})
+	n := pick(w.rnd, uint8(6), 17)
+	proto := pfTerm{map[uint8]string{6: "tcp", 17: "udp"}[n],
+		func(s *packet.Spec) bool { return *s.Proto == n }}
+	t.terms = []pfTerm{on, family, proto}
+	from := pfTerm{"any", always}
+	if w.one(3) {
+		from = w.hostPF(func(s *packet.Spec) netip.Addr { return s.From },
+			newWriter(w.rnd, six).nets)
+	}
+	outer, inner := w.of("198.51.100.10", "198.18.0.1"), w.of("198.18.0.5", "192.0.2.77")
+	if six {
+		outer, inner = w.of("2001:db8:5::10", "2001:db8::1"), "2001:db8:5::77"
+	}
+	to := pfTerm{"any", always}
+	if a := netip.MustParseAddr(outer); w.one(2) || t.word == "binat" {
+		to = pfTerm{outer, func(s *packet.Spec) bool { return s.To == a }}
+	}
+	t.to = netip.MustParseAddr(inner)
+	t.terms = append(t.terms, from, to)
+	if t.word == "binat" {
+		return fmt.Sprintf("binat on %s %s proto %s from %s to %s -> %s", on.text, family.text,
+			proto.text, inner, from.text, outer), t
+	}
+	port := w.portPF(func(s *packet.Spec) int { return portOf(s.ToPort) })
+	text := fmt.Sprintf("%s on %s %s proto %s from %s to %s port %s", t.word, on.text,
+		family.text, proto.text, from.text, to.text, port.text)
+	t.terms = append(t.terms, port)
+	if t.word == "no rdr" {
+		t.to = netip.Addr{}
+		return text, t
+	}
+	text += " -> " + inner
+	if w.one(2) {
+		t.port = w.port()
+		text += fmt.Sprintf(" port %d", t.port)
+	}
+	return text, t
+}
+
+// rulesPF writes rules, and anchors with rules.
+func (w *writer) rulesPF(n, depth int) (text string, rules []pfRuleOf) {
+	for range n {
+		if depth < 2 && w.one(8) {
+			head, anchor := w.anchorPF()
+			within, of := w.rulesPF(1+w.rnd.IntN(3), depth+1)
+			text += head + " {\n" + within + "}\n"
+			anchor.within = of
+			rules = append(rules, anchor)
+			continue
+		}
+		line, r := w.rulePF()
+		if !w.one(6) || strings.Contains(line, "{ em0") {
+			text += line + "\n"
+		} else if at := strings.Index(line, "{ "); at < 0 {
+			text += line + "\n"
+		} else { // the list is a macro
+			end := at + strings.Index(line[at:], "}") + 1
+			w.seen++
+			name := fmt.Sprintf("list%d", w.seen)
+			text += name + " = \"" + line[at:end] + "\"\n" + line[:at] + "$" + name + line[end:] +
+				"\n"
+		}
+		rules = append(rules, r)
+	}
+	return text, rules
+}
+
+// anchorPF writes the head of an anchor.
+func (w *writer) anchorPF() (text string, r pfRuleOf) {
+	w.seen++
+	text = fmt.Sprintf("anchor \"a%d\"", w.seen)
+	add := func(before string, t pfTerm) {
+		text += before + t.text
+		r.terms = append(r.terms, t)
+	}
+	if w.one(3) {
+		text += " in"
+	}
+	if r.quick = w.one(3); r.quick {
+		text += " quick"
+	}
+	if w.one(3) {
+		add(" on ", w.onePF([]pfTerm{{"em0", always}, {"em1", never}, {"! em1", always}}))
+	}
+	if w.one(3) {
+		add(" proto ", pfTerm{"tcp", func(s *packet.Spec) bool { return *s.Proto == 6 }})
+	}
+	if w.one(3) {
+		var all []pfTerm
+		for range 1 + w.rnd.IntN(2) {
+			all = append(all, w.hostPF(func(s *packet.Spec) netip.Addr { return s.From },
+				newWriter(w.rnd, w.one(2)).nets))
+		}
+		add(" from ", anyOf(all))
+	}
+	return text, r
 }
 
 func always(*packet.Spec) bool { return true }
@@ -95,6 +260,10 @@ func (w *writer) hostPF(of func(*packet.Spec) netip.Addr, nets []string) pfTerm 
 
 const tablesPF = "table <some> { 192.0.2.3 10.1.2.3 2001:db8:aaaa::1 }\n" +
 	"table <nets> { 10/8, !10.1/16, 10.1.2/24, 2001:db8::/32, !2001:db8:bbbb::/64, 192.0.2.4 }\n"
+
+// ownPF are the addresses of em0, the one interface with any.
+var ownPF = []netip.Addr{netip.MustParseAddr("198.51.100.10"),
+	netip.MustParseAddr("2001:db8:5::10")}
 
 // inTable asks a table by the longest prefix.
 func inTable(name string, a netip.Addr) bool {
@@ -220,7 +389,13 @@ func (w *writer) rulePF() (string, pfRuleOf) {
 			to = to[2:]
 		}
 		sides = "to"
-		add(" to ", hosts(func(s *packet.Spec) netip.Addr { return s.To }, to))
+		if not := w.of("", "! "); w.one(3) {
+			add(" to ", pfTerm{not + w.of("(em0)", "self"), func(s *packet.Spec) bool {
+				return slices.Contains(ownPF, s.To) == (not == "")
+			}})
+		} else {
+			add(" to ", hosts(func(s *packet.Spec) netip.Addr { return s.To }, to))
+		}
 	}
 	if ports && w.one(2) {
 		if sides != "to" {
@@ -288,6 +463,34 @@ func (w *writer) statePF(r *pfRuleOf, text *string, ports bool) {
 	}
 }
 
+// setPF writes a pf.conf.
+func (w *writer) setPF() (set setOf, text string) {
+	text = tablesPF
+	if w.one(2) {
+		text += "set skip on lo0\n"
+	}
+	if w.one(2) {
+		text += "set block-policy return\nscrub in all\n"
+	}
+	if w.one(2) {
+		for range 1 + w.rnd.IntN(5) {
+			line, t := w.translationPF()
+			if t.word == "binat" && strings.Contains(text, "no rdr") { // as it arrives, it says
+				continue
+			}
+			set.translations = append(set.translations, t)
+			text += line + "\n"
+		}
+	}
+	if w.one(2) {
+		text += "block all\n"
+		set.rules = append(set.rules, pfRuleOf{})
+	}
+	lines, rules := w.rulesPF(3+w.rnd.IntN(12), 0)
+	set.rules = append(set.rules, rules...)
+	return set, text + lines
+}
+
 // TestGeneratedSetsOfPFMeanTheSame writes random rules of pf, imports them, and compares the
 // verdicts on first packets with what the manual says of the rules.
 func TestGeneratedSetsOfPFMeanTheSame(t *testing.T) {
@@ -295,20 +498,7 @@ func TestGeneratedSetsOfPFMeanTheSame(t *testing.T) {
 	for i := range n {
 		rnd := rand.New(rand.NewPCG(seed+i, 7))
 		w := newWriter(rnd, false)
-		var rules []pfRuleOf
-		text := tablesPF
-		if w.one(2) {
-			text += "set skip on lo0\n"
-		}
-		if w.one(2) {
-			text += "block all\n"
-			rules = append(rules, pfRuleOf{})
-		}
-		for range 3 + rnd.IntN(12) {
-			line, r := w.rulePF()
-			text += line + "\n"
-			rules = append(rules, r)
-		}
+		set, text := w.setPF()
 		var out bytes.Buffer
 		rep, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader(text)}, &out,
 			importer.Rulesets{Device: "em0"})
@@ -322,11 +512,15 @@ func TestGeneratedSetsOfPFMeanTheSame(t *testing.T) {
 		}
 		judge, excuse, slots := oracle.New(p), oracle.New(excused(t, out.String(), rep)), p.Slots()
 		near := namedIn(text)
+		for _, a := range ownPF { // a set that asks for none has no such set
+			e := policy.Element{Prefix: netip.PrefixFrom(a, a.BitLen())}
+			_, _ = judge.AddEntry("self", e, time.Time{}), excuse.AddEntry("self", e, time.Time{})
+		}
 		for range 300 {
 			s := packetPF(rnd, near)
 			frame := build(t, s)
 			res := judge.Eval(frame)
-			want, pass := lastMatch(rules, &s), res.Action == action.Pass
+			want, pass := set.passes(s), res.Action == action.Pass
 			if want == pass || slots[res.Slot].Reason == policy.ByEssential ||
 				pass && excuse.Eval(frame).Action == action.Pass ||
 				want && rep.Fates.LeftOut > 0 {

@@ -12,9 +12,12 @@ import (
 // natTo is where a rule of a nat chain sends new connections: to this machine, by a redirect, or
 // away from it.
 type natTo struct {
-	what string // the action, as its source says it
-	here bool
+	what string      // the action, as its source says it
+	here bool        // the rules judge the packets, as what they become
 	port match.Spans // nil if it stays
+	addr *match.Set  // the destination that rules see; nil if it stays
+	// it is for packets of any state, and the rules are judged without it where it has no words
+	alone bool
 }
 
 // SentTo notes what an action of nat does with the packets of the rule: addr is "" if they stay
@@ -39,6 +42,14 @@ func (p *RuleReader) SentTo(what, addr, port string) {
 	if len(p.Rule.Unknown) == 0 {
 		p.Rule.nat = to
 	}
+}
+
+// Translated notes that pf makes packets of the rule those to another address and port, nil if it
+// stays, before its rules judge them; by pass they do not.
+func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port match.Spans) {
+	p.Rule.carryFilled(p.Out.Fills)
+	p.Rule.Filled = nil
+	p.Rule.nat = &natTo{what: what, here: !pass, addr: addr, port: port, alone: true}
 }
 
 // redirected is a rule of a nat chain with the packets, as they arrive, that it is about. Those of
@@ -132,10 +143,15 @@ func (fl *flattener) readNat(chains []*Chain) {
 			ok = ok && err == nil
 			for i := 0; ok && i < len(parts); i++ {
 				var is []statement
-				is, ok = fl.judged(n.r, parts[i], at)
+				if is, ok = fl.judged(n.r, parts[i], at); !ok && n.r.nat != nil && n.r.nat.alone {
+					is, ok = fl.asArrives(n.r, parts[i], at), true
+				}
+				if n.r.Logs != "" {
+					of = append(of, fl.logOf(n.r, parts[i])...)
+				}
 				of = append(of, is...)
 			}
-			if ok && n.r.nat != nil && n.r.nat.here && !fl.out.stateless {
+			if ok && n.r.nat != nil && n.r.nat.here && !n.r.nat.alone && !fl.out.stateless {
 				of = append(of, fl.strays(n, at)...)
 			}
 		}
@@ -143,7 +159,8 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		for _, n := range found {
-			if n.r.nat == nil {
+			if n.r.nat == nil || n.r.nat.alone {
+				fl.tellAlone(n.r)
 				continue
 			}
 			kind, text, hint := Changed, n.r.nat.what+" sends these elsewhere, where FORWARD "+
@@ -183,7 +200,7 @@ func (fl *flattener) inputBegins(nat *Chain) (at int, ok bool) {
 
 // tracked returns the packets of n that conntrack has connections of, as nat is for these alone.
 func (fl *flattener) tracked(n redirected) (out []match.Match, err error) {
-	if fl.out.stateless || n.r.nat == nil {
+	if fl.out.stateless || n.r.nat == nil || n.r.nat.alone {
 		return []match.Match{n.m}, nil
 	}
 	alts, _ := newStateSet([]string{StateNew, StateEstablished, StateRelated}).packets(DoAccept)
@@ -237,13 +254,23 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		write("pass", m)
 		return out, true
 	}
-	as, back := m, func(*match.Match) {}
-	if r.nat != nil && r.nat.port != nil {
+	as, port, addr := m, r.nat != nil && r.nat.port != nil, r.nat != nil && r.nat.addr != nil
+	if port {
 		as.Fields[match.Port] = r.nat.port
 		if !as.HasTransport() {
 			return nil, false
 		}
-		back = func(both *match.Match) { both.Fields[match.Port] = m.Fields[match.Port] }
+	}
+	if addr {
+		as.To = match.Address{In: r.nat.addr}
+	}
+	back := func(both *match.Match) {
+		if port {
+			both.Fields[match.Port] = m.Fields[match.Port]
+		}
+		if addr {
+			both.To = m.To
+		}
 	}
 	for _, s := range fl.out.pending[at:] {
 		if s.action == "" || s.action == "count" || s.action == "log" {
@@ -252,11 +279,15 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		if fl.looks++; fl.looks > maxLooks {
 			return nil, false
 		}
-		if !as.Compatible(&s.m) {
+		is := s.m
+		if addr && !notOwn(&is) {
+			continue
+		}
+		if !as.Compatible(&is) || addr && slices.ContainsFunc(is.To.Not, isDynamic) {
 			return nil, false
 		}
-		both := as.And(&s.m)
-		if both.Never || beginsNone(&as, &s.m) {
+		both := as.And(&is)
+		if both.Never || beginsNone(&as, &is) {
 			continue
 		}
 		if s.action != "pass" && s.action != "drop" {
@@ -264,7 +295,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		}
 		back(&both)
 		write(s.action, both)
-		if as.Within(s.m) {
+		if as.Within(is) {
 			return out, true
 		}
 	}
@@ -280,4 +311,58 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		}
 	}
 	return out, true
+}
+
+func isDynamic(s *match.Set) bool { return s.Dynamic }
+
+// notOwn takes conditions on the machine's own addresses out of a match for packets to an address
+// that is none of these, and tells whether it holds for any.
+func notOwn(m *match.Match) bool {
+	own := func(s *match.Set) bool { return s.Own }
+	m.To.Not = slices.DeleteFunc(slices.Clone(m.To.Not), own)
+	return m.To.In == nil || !m.To.In.Own
+}
+
+// asArrives returns what the policy does with packets of a rule of pf that translates them in a way
+// for which it has no words: the rules judge them as they arrive, which may let more pass.
+func (fl *flattener) asArrives(r *ChainRule, m match.Match, at int) []statement {
+	r.Widen(r.nat.what+" changes the destination before pf's rules judge these, in a way that "+
+		"the policy cannot follow: they are judged as they arrive", "write rules with the "+
+		"addresses and ports before the translation", []match.Match{m})
+	as := *r
+	as.nat = nil
+	out, _ := fl.judged(&as, m, at)
+	return out
+}
+
+// logOf returns a log of packets of a rule, if there is room for another.
+func (fl *flattener) logOf(r *ChainRule, m match.Match) []statement {
+	n := len(fl.out.pending)
+	fl.out.log(r, m)
+	of := slices.Clone(fl.out.pending[n:])
+	fl.out.pending = fl.out.pending[:n]
+	return of
+}
+
+// tellAlone says what became of a rule of pf that translates packets, and counts it if it decides
+// something.
+func (fl *flattener) tellAlone(r *ChainRule) {
+	if fl.told[r] {
+		return
+	}
+	fl.told[r] = true
+	widened := false
+	for _, m := range r.Remarks {
+		fl.out.Report.Add(m)
+		widened = widened || m.Widens
+	}
+	for i := range r.passes {
+		fl.out.Report.pass(&r.passes[i])
+	}
+	if f := &fl.out.Report.Fates; widened || r.nat != nil && !r.nat.here {
+		f.Given, f.Changed = f.Given+1, f.Changed+1
+		if widened {
+			f.Widened++
+		}
+	}
 }

@@ -218,32 +218,85 @@ func TestPFRefuses(t *testing.T) {
 }
 
 // TestRedirectsThatPass: what rdr sends to another machine without a look at the rules was dropped
-// by these.
+// by these; what it sends there with one was judged by the rules for the old destination.
 func TestRedirectsThatPass(t *testing.T) {
-	got, rep := fromPF(t, "rdr pass log on em0 inet proto tcp from any to any port 1000:1002 -> "+
-		"192.0.2.1 port 22\nrdr on em0 proto tcp to port 80 -> 192.0.2.1\nblock in all\n",
-		importer.Rulesets{Device: "em0"})
-	if !strings.Contains(got, "pass ipv4 tcp flags syn/syn,ack port 1000-1002") ||
-		strings.Contains(got, "port 80") {
-		t.Error(got)
-	}
-	remarksHave(t, rep, "changed|rdr pass rewrites")
-	remarksHave(t, rep, "changed|rdr rewrites")
-	if rep.Fates.Widened != 0 {
-		t.Errorf("%s", rep.Fates)
+	for _, c := range []struct{ in, want string }{
+		{"rdr pass log on em0 inet proto tcp from any to any port 1000:1002 -> 192.0.2.1 port " +
+			"22\nblock in all\n", "log ipv4 tcp port 1000-1002\npass ipv4 tcp port " +
+			"1000-1002\ndefault drop"},
+		{"rdr on em0 proto tcp to port 80 -> 192.0.2.1 port 8080\nblock in all\npass in inet " +
+			"proto tcp to 192.0.2.1 port 8080 flags any\npass in proto tcp to self\n",
+			"pass ipv4 tcp port 80\npass tcp flags syn/syn,ack to self\npass tcp to 192.0.2.1 " +
+				"port 8080\ndefault drop"},
+		{"binat on em0 from 192.0.2.1 to any -> 198.51.100.1\nblock in all\npass in inet proto " +
+			"tcp to 192.0.2.1 port 22 flags any\n", "pass tcp to 198.51.100.1 port 22\n" +
+			"drop to 198.51.100.1\npass tcp to 192.0.2.1 port 22\ndefault drop"},
+		{"rdr pass on lo0 proto tcp to port 80 -> 127.0.0.1 port 8080\nblock in all\n",
+			"default drop"},
+		{"no rdr on em0 proto tcp from 10/8 to port 22\nrdr pass on em0 inet proto tcp to " +
+			"port 22 -> 192.0.2.1\nblock in all\n", "drop tcp from 10.0.0.0/8 port 22\n" +
+			"pass ipv4 tcp port 22\ndefault drop"},
+	} {
+		got, rep := fromPF(t, c.in, importer.Rulesets{Device: "em0"})
+		var lines []string
+		for line := range strings.Lines(got) {
+			if !strings.Contains(line, " established") {
+				lines = append(lines, line)
+			}
+		}
+		got = strings.ReplaceAll(strings.TrimPrefix(strings.Join(lines, ""), "interface em0\n"),
+			"fragments track\n", "")
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s(-want +got):\n%s", c.in, d)
+		}
+		if rep.Fates.Widened != 0 {
+			t.Errorf("%s%s", c.in, rep.Fates)
+		}
 	}
 }
 
-// TestWhatIsNotRedirected: pf goes by the first translation, so that rules judge what `no rdr` in
-// front of `rdr pass` is for; it passed, and nobody said so.
+// TestWhatIsNotRedirected: pf goes by the first translation, so that rules judge what one in front
+// of `rdr pass` is for; it passed, and nobody said so. Then any was said to widen, also one that is
+// for other packets.
 func TestWhatIsNotRedirected(t *testing.T) {
-	for _, front := range []string{"no rdr on em0 proto tcp from 10/8 to port 22\n",
-		"rdr on em0 proto tcp from 10/8 to port 22 -> 192.0.2.2\n", "rdr-anchor \"a\"\n"} {
+	for front, widened := range map[string]int{
+		"no rdr on em0 proto tcp from 10/8 to port 22\n":                0,
+		"rdr on em0 proto tcp from 10/8 to port 22 -> 192.0.2.2\n":      0,
+		"rdr on em0 proto udp from any to port 53 -> 192.0.2.2\n":       0,
+		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 1,
+		"rdr on em0 proto tcp to port 21:23 -> 192.0.2.2 port 21:*\n":   1,
+		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       1,
+		"rdr-anchor \"a\"\n": 1,
+		"match in on em0 proto tcp to port 80 rdr-to 192.0.2.2\n":           1,
+		"match out on em0 nat-to (em0)\nset block-policy return\n":          0,
+		"rdr on em1 proto tcp from 10/8 to port 22 tagged a -> 192.0.2.2\n": 0,
+	} {
 		_, rep := fromPF(t, front+"rdr pass on em0 proto tcp to port 22 -> 192.0.2.1\n"+
 			"block in all\n", importer.Rulesets{Device: "em0"})
-		if rep.Fates.Widened != 1 {
+		if rep.Fates.Widened != widened {
 			t.Errorf("%s%s", front, rep.Fates)
 		}
-		remarksHave(t, rep, "changed, widens|no rdr or an anchor in front")
+		switch {
+		case strings.Contains(front, "rdr-to"):
+			remarksHave(t, rep, "changed, widens|rdr-to of match changes destinations")
+		case strings.HasPrefix(front, "match out"):
+			remarksHave(t, rep, "changed|block becomes a drop")
+		case strings.Contains(front, "anchor"):
+			remarksHave(t, rep, "changed, widens|a translation in front of it")
+		case widened > 0 && !strings.Contains(front, "tagged"):
+			remarksHave(t, rep, "changed, widens|to one that a policy cannot follow")
+		}
+	}
+}
+
+// TestAnchorsWithMoreThanOneMatchAreFollowed: the rules of an anchor that is quick, or asks for one
+// of several hosts, were not known.
+func TestAnchorsWithMoreThanOneMatchAreFollowed(t *testing.T) {
+	got, rep := fromPF(t, "anchor \"a\" quick proto udp from { 192.0.2.1 <t> } {\nblock\npass to "+
+		"port 53 no state\n}\nblock proto udp\ntable <t> { 10/8 }\n", importer.Rulesets{})
+	const want = "set t = { 10.0.0.0/8 }\npass udp from t port 53\npass udp from 192.0.2.1 port " +
+		"53\ndrop udp from t\ndrop udp from 192.0.2.1\ndrop udp"
+	if d := cmp.Diff(want, got); d != "" || rep.Fates.LeftOut != 0 {
+		t.Errorf("(-want +got):\n%s%s", d, rep.Fates)
 	}
 }

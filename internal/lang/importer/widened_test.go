@@ -159,6 +159,10 @@ func TestASetBesideHasACommand(t *testing.T) {
 	if !strings.Contains(got, want) || strings.Contains(got, "ipset save $(id)") {
 		t.Errorf("not %q alone in\n%s", want, got)
 	}
+	// its kind is not known: one of ports was taken for addresses, and nobody said so
+	if !strings.Contains(got, "# One of ports, of MAC addresses or with `nomatch` has no such") {
+		t.Error(got)
+	}
 }
 
 // TestNFTIsNotToldOfIP6TablesSave: what an import of nft advised where a ruleset has one family was

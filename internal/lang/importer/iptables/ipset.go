@@ -296,7 +296,8 @@ func (t *ipSets) match(name string, dirs []string) (alts []match.Match, about []
 }
 
 // beside is a set that is not in the input: it begins with the addresses of a file, without which
-// nothing loads the policy. A set of several fields cannot be told from its name.
+// nothing loads the policy. A set of several fields cannot be told from its name, nor can one of
+// ports: it is taken for addresses, and the policy refuses a file that has others.
 func (t *ipSets) beside(name string, dirs []string) ([]match.Match, []importer.Filled,
 	*importer.Reason) {
 	if len(dirs) != 1 {
@@ -310,13 +311,15 @@ func (t *ipSets) beside(name string, dirs []string) ([]match.Match, []importer.F
 		t.files[name] = a
 		set := t.out.AddSet(a.Name, fmt.Sprintf("dynamic(max %d, from file(%q))", room,
 			a.Name+".txt"))
-		set.Comments = importer.BesideComment(a.Name, name,
-			"ipset save "+name+" | awk '$1 == \"add\" { print $3 }'")
+		set.Comments = append(importer.BesideComment(a.Name, name,
+			"ipset save "+name+" | awk '$1 == \"add\" { print $3 }'"),
+			"One of ports, of MAC addresses or with `nomatch` has no such file: give `ipset save`.")
 	}
 	var m match.Match
 	importer.Side(&m, dirs[0]).In = a
 	return []match.Match{m.Settle()}, []importer.Filled{importer.Beside(
-		"set "+match.Quote(name), name, a.Name, ", or give the output of `ipset save` too")}, nil
+		"set "+match.Quote(name), name, a.Name, ", or give the output of `ipset save` too, which "+
+			"a set of ports, of MAC addresses or with `nomatch` needs")}, nil
 }
 
 // leases tells whether entries leave by themselves.

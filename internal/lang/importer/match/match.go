@@ -120,6 +120,7 @@ type Set struct {
 	Name      string
 	Addresses AddressSpans
 	Dynamic   bool
+	Own       bool // of what the kernel delivers to the machine itself
 }
 
 // Address is a condition on an address: it lies in In (nil: anywhere) and in none of Not.
@@ -388,7 +389,7 @@ var Loopback = []AddressSpan{PrefixSpan(netip.MustParsePrefix("127.0.0.0/8")),
 	PrefixSpan(netip.MustParsePrefix("::1/128"))}
 
 // Self is the set of addresses that the kernel delivers to the machine itself.
-var Self = &Set{Name: "self", Dynamic: true}
+var Self = &Set{Name: "self", Dynamic: true, Own: true}
 
 // groups are destinations that are no machine's own: what is to all has a rule besides, where a
 // rule asks for Self.

@@ -10,7 +10,7 @@ import (
 )
 
 // anchor reads rules between braces; those from elsewhere are not in the input.
-func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error {
+func (p *pf) anchor(at importer.Origin, s pfStatement, under []match.Match) error {
 	name := within(p.at, anchorName(s))
 	if body, ok := p.bodies[name]; ok {
 		s.body, s.inline = body, true
@@ -23,11 +23,20 @@ func (p *pf) anchor(at importer.Origin, s pfStatement, under match.Match) error 
 	if r.out {
 		return nil
 	}
-	if s.inline && len(r.Rule.Unknown) == 0 && len(r.Rule.Alts) == 1 && !r.quick {
-		return p.take(s.body, r.Rule.Alts[0])
-	}
 	if s.inline && len(r.Rule.Alts) == 0 {
 		return nil
+	}
+	if s.inline && len(r.Rule.Unknown) == 0 {
+		first, last := p.first, p.last
+		if r.quick { // what matches within it decides
+			p.first, p.last = nil, nil
+		}
+		err := p.take(s.body, r.Rule.Alts)
+		if r.quick {
+			slices.Reverse(p.last)
+			p.first, p.last = slices.Concat(first, p.first, p.last), last
+		}
+		return err
 	}
 	r.Rule.Verb = importer.DoNothing
 	const hint = "give the file that is loaded behind this one, or the rules of the anchor in " +

@@ -11,7 +11,7 @@ import (
 type pfLeaving struct {
 	at    importer.Origin
 	s     pfStatement
-	under match.Match
+	under []match.Match
 	only  bool // about what leaves alone
 }
 

@@ -67,6 +67,7 @@ func (r *pfRule) elsewhere(dir string, not bool) []match.Match {
 	s := r.p.besides("elsewhere", func(set string) []string {
 		return importer.ElsewhereComment(set, dev)
 	})
+	s.Own = true
 	r.Rule.Filled = append(r.Rule.Filled, importer.Filled{Text: "the addresses of " +
 		match.Quote(dev) + " are `self` without `" + s.Name + "`",
 		Instead: "make its file by the command above the set; `levee up --keep`, as of systemd " +

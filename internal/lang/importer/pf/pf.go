@@ -51,7 +51,7 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
 	}
 	p.listed = len(p.tables) == 0 && len(p.reader.macros) == 0 &&
 		!slices.ContainsFunc(statements, func(s pfStatement) bool { return s.tokens[0].is("set") })
-	if err := p.take(statements, match.Match{}); err != nil {
+	if err := p.take(statements, []match.Match{{}}); err != nil {
 		return importer.Imported{}, err
 	}
 	if len(p.first)+len(p.last) == 0 && !p.seen {
@@ -59,6 +59,9 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
 	}
 	p.tellOwn()
 	base := p.chain()
+	if rules := slices.Concat(p.rdr, p.binat); !p.skips {
+		out.Nats = []*importer.Chain{{Name: "rdr", Base: true, Family: base.Family, Rules: rules}}
+	}
 	return out.Policy(w, []*importer.Chain{base}, len(base.Rules), opts, p.leaving, p.remarkOnRest)
 }
 
@@ -85,8 +88,11 @@ type pf struct {
 	others  bool                     // a rule names another interface than the policy's
 	own     []ownRule
 	beside  map[string]*match.Set // of what stands in files beside the policy
-	// an rdr without pass, a no rdr or an anchor of them was read: its packets are the rules'
-	redirects bool
+	rdr     []*importer.ChainRule // with what is not redirected, and
+	binat   []*importer.ChainRule // behind them
+	// a translation, or an anchor of them, was read that is not carried over
+	unsaid bool
+	stays  bool // a no rdr was read
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -254,7 +260,7 @@ func (p *pf) set(name string) *match.Set {
 }
 
 // take reads statements; those of an anchor are for packets of under.
-func (p *pf) take(in []pfStatement, under match.Match) error {
+func (p *pf) take(in []pfStatement, under []match.Match) error {
 	for _, s := range in {
 		if p.number++; p.number > importer.MaxRules {
 			return p.reader.fail(s.line, "more than %d rules", importer.MaxRules)
@@ -276,34 +282,26 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 		case "antispoof":
 			p.antispoof(at, s, under)
 		case "rdr", "binat":
-			if rule, ok := s.redirectPass(); ok {
-				p.out.Report.Add(at.Remark(importer.Changed, "rdr pass rewrites destinations "+
-					"before pf's rules look at packets, and none of these does: they pass, as "+
-					"they arrive", "keep the rewriting where it is"))
-				p.rule(at, rule, under)
-				if r := p.first[len(p.first)-1]; p.redirects {
-					r.Widen("rdr, no rdr or an anchor in front of it may be for some of these "+
-						"packets, which pf's rules judge then", "write rules for those, "+
-						"in front", r.Alts)
-				}
-				continue
-			}
-			p.redirects = p.redirects || word == "rdr"
-			p.out.Report.Add(at.Remark(importer.Changed,
-				word+" rewrites destinations before pf's rules look "+
-					"at packets, and levee sees them as they arrive",
-				"write rules with the addresses and ports before the rewriting"))
+			p.translate(at, s, under)
 		case "load": // see anchor
 			if _, ok := p.bodies[within(p.at, anchorLoaded(s))]; !ok {
 				p.out.Report.Add(at.Remark(importer.LeftOut,
 					"load decides nothing of itself, and the file is not given", ""))
 			}
-		case "match", "scrub", "nat", "altq", "queue", "no", "dummynet", "include",
+		case "no":
+			if len(s.tokens) > 1 && s.tokens[1].is("rdr") {
+				p.translate(at, s, under)
+				continue
+			}
+			fallthrough
+		case "match", "scrub", "nat", "altq", "queue", "dummynet", "include",
 			"nat-anchor", "rdr-anchor", "binat-anchor", "dummynet-anchor", "scrub-anchor",
 			"ether", "oldqueue":
+			if word == "match" && p.matchTranslates(at, s, under) {
+				continue
+			}
 			k := importer.Noticed
-			p.redirects = p.redirects || word == "rdr-anchor" ||
-				word == "no" && len(s.tokens) > 1 && s.tokens[1].is("rdr")
+			p.unsaid = p.unsaid || word == "rdr-anchor"
 			if word == "include" || strings.HasPrefix(word, "rdr-") {
 				k = importer.LeftOut
 			}
@@ -318,25 +316,11 @@ func (p *pf) take(in []pfStatement, under match.Match) error {
 	return nil
 }
 
-// redirectPass returns the rule that `rdr pass on em0 proto tcp to port 22 -> 192.0.2.1` is for the
-// packets as they arrive: no other rule looks at them.
-func (s pfStatement) redirectPass() (rule pfStatement, ok bool) {
-	for i := 2; i+1 < len(s.tokens); i++ {
-		if s.tokens[i].is("-") && s.tokens[i+1].is(">") {
-			rule, ok = s, s.tokens[0].is("rdr") && s.tokens[1].is("pass")
-			rule.tokens = slices.Concat([]pfToken{s.tokens[1], {text: "in"}, {text: "quick"}},
-				s.tokens[2:i])
-			break
-		}
-	}
-	return rule, ok
-}
-
 // antispoof reads `antispoof quick for { lo em0 }`: what comes from the networks of an interface
 // has to come in by it, and nothing from its own addresses. Those are `self`. The networks of
 // the interface of the policy are where they belong; what belongs to others the kernel's routes
 // lead out by these.
-func (p *pf) antispoof(at importer.Origin, s pfStatement, under match.Match) {
+func (p *pf) antispoof(at importer.Origin, s pfStatement, under []match.Match) {
 	r := p.newRule(at, s, under)
 	r.Rule.Verb = importer.DoDrop
 	family, lo, onLo, other, lost := match.Match{}, match.Loopback, false, false, []string(nil)
@@ -413,6 +397,11 @@ func (p *pf) fromOthers(r *pfRule, names string) []match.Match {
 func (p *pf) option(s pfStatement) {
 	t := s.tokens
 	switch {
+	case len(t) > 2 && t[1].is("block-policy") && t[2].is("return"):
+		p.out.Report.Add(importer.Remark{File: s.file, Line: s.line, Rule: s.text,
+			Kind: importer.Changed, Text: "block becomes a drop: levee sends no answer",
+			Instead: "clients wait for a timeout; let the packets pass to the kernel where they " +
+				"should be refused"})
 	case len(t) < 4:
 	case t[1].is("skip"):
 		for _, w := range t[3:] {

@@ -24,12 +24,12 @@ type pfRule struct {
 }
 
 // newRule begins a rule about packets of under.
-func (p *pf) newRule(at importer.Origin, s pfStatement, under match.Match) *pfRule {
+func (p *pf) newRule(at importer.Origin, s pfStatement, under []match.Match) *pfRule {
 	return &pfRule{p: p, t: s.tokens[1:], RuleReader: importer.RuleReader{Out: p.out,
-		Rule: &importer.ChainRule{Origin: at, Alts: []match.Match{under}}}}
+		Rule: &importer.ChainRule{Origin: at, Alts: slices.Clone(under)}}}
 }
 
-func (p *pf) rule(at importer.Origin, s pfStatement, under match.Match) {
+func (p *pf) rule(at importer.Origin, s pfStatement, under []match.Match) {
 	r := p.newRule(at, s, under)
 	r.Rule.Verb = importer.DoDrop
 	if s.tokens[0].is("pass") {
