@@ -263,11 +263,14 @@ func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float
 // to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
 func (d *Detector) Strict(until time.Time) { d.strict = until }
 
-// Drops is told how many packets a second rules drop, until a time. While less is too much, a
-// hundredth of these is, of what nobody answers. A trickle of them holds no rule in force: once the
-// flood is over, nothing drops so much.
+// Drops is told how many packets a second rules drop, until a time. As long as that less is too
+// much, and of what nobody answers a hundredth of these. A trickle of them holds no rule in force:
+// once the flood is over, nothing drops so much.
 func (d *Detector) Drops(packets float64, until time.Time) {
 	d.drops, d.dropsUntil = packets, until
+	if until.After(d.strict) {
+		d.strict = until
+	}
 }
 
 // Of what rules drop so much is left at most, in packets a second. Fewer than leftLeast are no

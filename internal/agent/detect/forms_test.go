@@ -140,3 +140,27 @@ func TestAHundredthOfWhatRulesDropIsTooMuch(t *testing.T) {
 		}
 	}
 }
+
+// TestLessIsTooMuchAsLongAsRulesDrop: so long after the last new rule as its detector is quiet, a
+// flood could have a part of any other form, up to what is too much at other times.
+func TestLessIsTooMuchAsLongAsRulesDrop(t *testing.T) {
+	w := newWorld(Options{})
+	w.calm(t, 2000, 15)
+	for range 2 {
+		w.d.Sent(1000)
+	}
+	w.d.Strict(w.now.Add(time.Second))
+	for range 20 {
+		w.d.Drops(100_000, w.now.Add(2*time.Second))
+		w.tenth(w.web(2000, 20_000), 200)
+	}
+	rest := append(w.web(2000, 20_000), w.steering(1500))
+	for range 10 {
+		w.tenth(rest, 200)
+	}
+	w.d.Sent(1000)
+	w.d.Drops(100_000, w.now.Add(2*time.Second))
+	if _, ok := w.alarmed(9, rest...); !ok {
+		t.Error("no alarm of what rules leave, though they drop the flood still")
+	}
+}
