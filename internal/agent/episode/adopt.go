@@ -77,8 +77,7 @@ func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 	f := &flood{Incident: i, last: now, put: now,
 		acts: i.Acted != nil || u != nil && u.Mode == policy.Enforce}
 	for k := range i.Rules {
-		r := &rule{Rule: i.Rules[k], detector: i.Detector, of: f, active: now,
-			counted: now}
+		r := &rule{Rule: i.Rules[k], detector: i.Detector, of: f, active: now}
 		f.rules = append(f.rules, r)
 		f.rounds = max(f.rounds, roundOf(r.Label))
 		here := slices.Contains(a.Texts, r.Rule.Rule) || r.Until != nil && now.Before(*r.Until)

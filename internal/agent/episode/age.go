@@ -78,6 +78,11 @@ func (u *unit) tell(m *Machine, now time.Time) {
 // count takes the counter of a rule. While a search or a change is under way nothing is counted, so
 // the last time may be longer ago than a second.
 func (f *flood) count(r *rule, c Count, now time.Time) {
+	if r.counted.IsZero() { // an agent before this one has counted the most of it
+		r.last, r.counted, f.dirty = c, now, true
+		r.Packets, r.Bytes = max(r.Packets, c.Packets), max(r.Bytes, c.Bytes)
+		return
+	}
 	if c.Packets < r.last.Packets {
 		r.last = Count{}
 	}

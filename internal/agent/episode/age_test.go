@@ -73,6 +73,40 @@ func TestAFloodThatComesBackFindsItsRule(t *testing.T) {
 	}
 }
 
+// TestAnotherAgentCountsOnce: what an agent before it had counted was counted again, all of it as of
+// one second: a flood of 30,000 packets a second had a peak of 150,000.
+func TestAnotherAgentCountsOnce(t *testing.T) {
+	for what, reset := range map[string]uint64{"": 0, "put into force anew, ": 60_000} {
+		m, now := enforced(t)
+		all := uint64(0)
+		var kept incident.Incident
+		for range 5 {
+			for _, f := range pass(m, &now, &all, 30_000, 0) {
+				if f.Save != nil {
+					kept = *f.Save
+				}
+			}
+		}
+		all -= reset
+		m = New("eth0", func() string { return "2" })
+		m.Step(now, Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+		m.Step(now, Event{Adopt: &Adopt{InKernel: true, Texts: []string{kept.Rules[0].Rule},
+			Incidents: []incident.Incident{kept}}})
+		for range 3 {
+			pass(m, &now, &all, 30_000, 0)
+		}
+		_, f := m.find("1")
+		want := uint64(5+3) * 30_000
+		if reset > 0 {
+			want -= 30_000 // of the second between both nobody knows
+		}
+		if f.Seen.Peak > 60_000 || f.rules[0].Packets != want {
+			t.Errorf("%sit has a peak of %.0f, and dropped %d packets: want %d", what, f.Seen.Peak,
+				f.rules[0].Packets, want)
+		}
+	}
+}
+
 // TestATrickleHoldsNoRule: 4 s of a flood, and a fiftieth of it from then on, kept a drop in force
 // for as long as somebody liked, and all clients that look like it out.
 func TestATrickleHoldsNoRule(t *testing.T) {

@@ -152,6 +152,9 @@ func (m *Machine) applied(now time.Time, a *Applied) {
 		if p.found != nil && f.Acted == nil {
 			f.Steps = a.Steps
 		}
+		if p.found != nil && f.Collateral.Packets == 0 { // the search was for another one
+			f.Collateral.Packets = p.found.Good
+		}
 		f.acted(now)
 	}
 	if p.found != nil {

@@ -45,7 +45,7 @@ type rule struct {
 	last     Count
 	peak     float64   // packets a second
 	active   time.Time // it dropped what a flood is
-	counted  time.Time // it was counted last, or came into force
+	counted  time.Time // it was counted last, or came into force; zero: by an agent before
 	now      float64   // packets a second since the time before
 	loosened time.Time
 }
