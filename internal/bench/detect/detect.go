@@ -62,7 +62,7 @@ const (
 	defaultBefore = 20 * time.Second
 	defaultDuring = 10 * time.Second
 	defaultGone   = 90 * time.Second
-	betweenFloods = 5 * time.Second
+	betweenFloods = 2 * time.Second
 )
 
 func (o *Options) complete() error {
