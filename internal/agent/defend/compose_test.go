@@ -418,7 +418,8 @@ func TestACrowdIsNoPartOfAFloodBesideIt(t *testing.T) {
 			f.n = uint8(copy(f.head[:], b))
 			frames = append(frames, f)
 		}
-		flood, crowd := w.apart(frames, &detect.Alarm{All: 5000, Share: 0.8, Answered: c.answered})
+		a := &detect.Alarm{All: 5000, Share: 0.8, Answered: c.answered}
+		flood, crowd := w.apart(frames, a, false)
 		want := 0
 		if c.want {
 			want = 200

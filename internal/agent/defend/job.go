@@ -36,6 +36,7 @@ type job struct {
 	flood    *signature.Sample
 	passes   *signature.Sample // all that passes there now; nil: the sample of the flood has it
 	good     *signature.Sample
+	few      bool    // packets of good traffic are known: what drops cost is not
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int
@@ -56,7 +57,8 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 	j.good = w.good.sample(now, w.link, with)
 	j.known, j.visits = w.known(j.good), w.visits(now, &s.Alarm)
 	all := frames
-	frames, crowd := w.apart(frames, &s.Alarm)
+	j.few = j.good.Len() < minGood
+	frames, crowd := w.apart(frames, &s.Alarm, j.few)
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
 	var buf []byte
 	for i := range crowd {
@@ -108,9 +110,11 @@ func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
 }
 
 // apart has what a crowd of clients sends apart from a flood that comes beside it. Who came for
-// seconds before the flood and was answered is one of them, as long as he sends what he did.
-func (w *Watcher) apart(frames []frame, a *detect.Alarm) (flood, crowd []frame) {
-	if !a.Answered {
+// seconds before the flood and was answered is one of them, as long as he sends what he did. Where
+// few good packets are known, as the agent has just begun, so is who has done a handshake.
+func (w *Watcher) apart(frames []frame, a *detect.Alarm, few bool) (flood, crowd []frame) {
+	few = few && w.Peers != nil
+	if !a.Answered && !few {
 		return frames, nil
 	}
 	of := map[netip.Addr]float64{}
@@ -119,7 +123,9 @@ func (w *Watcher) apart(frames []frame, a *detect.Alarm) (flood, crowd []frame) 
 		of[w.packet.Src] += a.All / float64(len(frames))
 	}
 	for i := range frames {
-		if w.decode(&frames[i]); w.regulars.isCrowd(w.packet.Src, of[w.packet.Src]) {
+		w.decode(&frames[i])
+		if from := w.packet.Src; few && w.Peers.has(from) ||
+			a.Answered && w.regulars.isCrowd(from, of[from]) {
 			crowd = append(crowd, frames[i])
 		} else {
 			flood = append(flood, frames[i])
@@ -324,7 +330,7 @@ func (j *job) rule(r *signature.Rule, p *signature.Proposal, n int) incident.Rul
 		out.Before = r.Before.Text
 	}
 	one := signature.Judged{Packets: p.Good.Packets, Dropped: r.Good}
-	out.Coverage = float64(r.Flood) / float64(max(1, p.Flood.Passed()))
+	out.Coverage = float64(r.Flood) / float64(max(1, p.Flood.Passed()+p.Flood.Kept))
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	return out
 }
@@ -408,11 +414,11 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 		why = append(why, fault)
 	}
 	if j.Alarm.Kind.Row().Cookie {
-		if dropped >= nearlyAll*j.beyond {
+		if dropped >= nearlyAll*j.beyond && !(j.few && j.asks()) {
 			return rules, nil
 		}
 		beside := rules
-		if dropped < most*j.beyond {
+		if dropped < most*j.beyond || j.few {
 			beside = nil
 		}
 		if rule, ok := j.cookie(len(beside)); ok {

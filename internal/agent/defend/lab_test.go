@@ -77,6 +77,9 @@ func some(r *rand.Rand, n int) []byte {
 	return b
 }
 
+// labSYN are the options of a client's SYN.
+var labSYN = []byte{2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7}
+
 // labClients returns the streams of the lab's clients: some 800 packets a second.
 func labClients() []*stream {
 	// A connection has a client and a port. What comes is of one of the last ones.
@@ -112,9 +115,8 @@ func labClients() []*stream {
 	}
 	none := func(*rand.Rand) int { return 0 }
 	stamps := []byte{1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8}
-	syn := append([]byte{2, 4, 5, 0xb4, 4, 2}, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7)
 	return []*stream{
-		tcp(50, 1, 80, packet.SYN, syn, none),
+		tcp(50, 1, 80, packet.SYN, labSYN, none),
 		tcp(200, 0.3, 80, packet.ACK, stamps, none),
 		tcp(50, 2, 80, packet.ACK|packet.PSH, stamps,
 			func(r *rand.Rand) int { return 90 }),

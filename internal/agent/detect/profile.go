@@ -139,7 +139,7 @@ func (p *profile) forget() {
 
 // lastly returns what came in each of the last seconds, at least, or of those before the last
 // alarm. It was not too much: beside a flood it is none. Of what nobody answers it is 0, as of a
-// rise.
+// rise, and of what is not known to be harmless.
 func (p *profile) lastly() (out rates) {
 	if len(p.seconds) < lag {
 		return p.before
@@ -148,7 +148,7 @@ func (p *profile) lastly() (out rates) {
 	for i := range p.seconds {
 		s := &p.seconds[i]
 		for k, v := range s.rates {
-			if out[k] = min(out[k], v); s.slow.Has(kindOf[k]) {
+			if out[k] = min(out[k], v); (s.slow | s.odd).Has(kindOf[k]) {
 				out[k] = 0
 			}
 		}

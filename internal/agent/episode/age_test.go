@@ -73,8 +73,8 @@ func TestAFloodThatComesBackFindsItsRule(t *testing.T) {
 	}
 }
 
-// TestAnotherAgentCountsOnce: what an agent before it had counted was counted again, all of it as of
-// one second: a flood of 30,000 packets a second had a peak of 150,000.
+// TestAnotherAgentCountsOnce: what an agent before it had counted was counted again, as of one
+// second: a flood of 30,000 packets a second had a peak of 150,000.
 func TestAnotherAgentCountsOnce(t *testing.T) {
 	for what, reset := range map[string]uint64{"": 0, "put into force anew, ": 60_000} {
 		m, now := enforced(t)
@@ -89,7 +89,8 @@ func TestAnotherAgentCountsOnce(t *testing.T) {
 		}
 		all -= reset
 		m = New("eth0", func() string { return "2" })
-		m.Step(now, Event{Policy: &Policy{[]*policy.Detect{statement("floods", policy.Enforce)}}})
+		of := []*policy.Detect{statement("floods", policy.Enforce)}
+		m.Step(now, Event{Policy: &Policy{of}})
 		m.Step(now, Event{Adopt: &Adopt{InKernel: true, Texts: []string{kept.Rules[0].Rule},
 			Incidents: []incident.Incident{kept}}})
 		for range 3 {

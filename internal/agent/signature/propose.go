@@ -84,6 +84,10 @@ func (j *Judged) Highest() float64 { return highest(j.Dropped, j.Packets) }
 // few is how many packets a rule drops at least, where there are as many.
 const few = 3
 
+// fewGood is below how many good packets nothing is known of good traffic: what holds for none of
+// them may hold for all others.
+const fewGood = 20
+
 // searched is how many packets of each sample the search looks at by default.
 const searched = 20_000
 
@@ -258,7 +262,7 @@ func (w *work) allowed(n int) int {
 // first returns the best rule that the samples as a whole allow, as narrow as it can be. Sources
 // that turn out to look forged are not asked for.
 func (w *work) first(s *search) *rule {
-	blind := w.good.Len() == 0
+	blind := w.good.Len() < fewGood
 	for _, r := range s.rules() {
 		narrow := s.narrow(r, w.Terms, blind)
 		if narrow.asks(field.SrcAddr) {
@@ -278,13 +282,22 @@ func (w *work) first(s *search) *rule {
 	return nil
 }
 
+// longest is how long packets on the Internet are: a range of lengths is a part of that.
+const longest = 1500
+
 // specific says whether two terms at least name a very small part of what their fields can hold,
 // besides those about where the flood goes.
 func (r *rule) specific() bool {
 	n := 0
 	for _, t := range r.terms {
-		where := t.field == field.DstAddr || t.field == field.DstPort
-		if !t.not && !where && t.width <= 1.0/100 {
+		width := t.width
+		switch t.field {
+		case field.DstAddr, field.DstPort:
+			continue
+		case field.Len:
+			width *= float64(t.field.Info().Max+1) / longest
+		}
+		if !t.not && width <= 1.0/100 {
 			n++
 		}
 	}

@@ -125,6 +125,15 @@ func TestWithoutGoodTrafficRulesAreNarrow(t *testing.T) {
 	wantPolicy(t, p)
 }
 
+// TestTwoGoodPacketsTellNothing: a rule spared their ports, and dropped all other good traffic.
+func TestTwoGoodPacketsTellNothing(t *testing.T) {
+	p := propose(t, sampleOf(nil, frames(t, good, 0, 4_000)),
+		sampleOf(nil, frames(t, good, 9_000, 2)), Limits{Collateral: 0.001})
+	if len(p.Rules) > 0 {
+		t.Errorf("%v", p.Rules)
+	}
+}
+
 // A destination is no signature: what goes to it is what is to be defended.
 func TestTheVictimIsNotBanned(t *testing.T) {
 	elsewhere := strings.ReplaceAll(good, victim, "198.51.100.77")

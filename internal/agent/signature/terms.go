@@ -29,7 +29,7 @@ type term struct {
 	cost   float64 // 1, and a little for each further element of a list
 	width  float64 // share of the values of the field that it names, where these can be counted
 	holds  [2]set  // packets of the flood, of the good traffic
-	share  float64 // of the good packets; without any, width
+	share  float64 // of the good packets; where these are few, width
 	// strange says that it holds for few good packets: that it tells something of the flood
 	strange bool
 }
@@ -37,14 +37,14 @@ type term struct {
 const (
 	// strange is the share of good packets that a term holds for at most to be strange.
 	strange = 0.5
-	// narrow is the share of the values of a field instead, where there are no good packets.
+	// narrow is the share of the values of a field instead, where good packets are few.
 	narrow = 0.1
 )
 
 // weigh notes for how many of n good packets the term holds.
 func (t *term) weigh(n int) {
 	t.share, t.strange = t.width, t.width <= narrow
-	if n > 0 {
+	if n >= fewGood {
 		t.share = float64(t.holds[1].count()) / float64(n)
 		t.strange = t.share <= strange
 	}
