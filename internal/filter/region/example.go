@@ -11,6 +11,7 @@ import (
 
 	"levee/internal/filter/ir"
 	"levee/internal/filter/oracle"
+	"levee/internal/lang/action"
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/field"
 	"levee/internal/lang/policy"
@@ -136,27 +137,34 @@ func (e *Example) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok boo
 			return 0, false
 		}
 	}
+	passed := len(e.Before) == 0
 	for i := range e.Before {
-		if _, ok := e.Before[i].judge(o, p); !ok {
+		is, ok := e.Before[i].judge(o, p)
+		if !ok {
 			return 0, false
 		}
+		passed = passed || is.Action != action.Drop
 	}
-	return e.Step.judge(o, p)
+	if !passed { // no packet before makes anything known
+		return 0, false
+	}
+	is, ok := e.Step.judge(o, p)
+	return is.Slot, ok
 }
 
-func (s *Step) judge(o *oracle.Evaluator, p *policy.Policy) (slot int, ok bool) {
+func (s *Step) judge(o *oracle.Evaluator, p *policy.Policy) (is oracle.Result, ok bool) {
 	frame, tells, ok := frameOf(s.Packet)
 	if !ok {
-		return 0, false
+		return is, false
 	}
 	o.Untell()
 	for _, t := range p.Told(tells) {
 		o.Tell(t.Field, t.Value)
 	}
 	if s.Leaves {
-		return o.Leave(frame).Slot, true
+		return o.Leave(frame), true
 	}
-	return o.Eval(frame).Slot, true
+	return o.Eval(frame), true
 }
 
 func frameOf(words string) ([]byte, []policy.Told, bool) {

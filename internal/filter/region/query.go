@@ -333,9 +333,10 @@ type ToldAnswer struct {
 // Tell puts answers in words.
 func (q *Question) Tell(a *Answers) ToldAnswer {
 	out := ToldAnswer{Ways: []ToldWay{}, Open: a.Open}
+	slots := q.Policy.Slots()
 	for i := range a.Ways {
 		w := &a.Ways[i]
-		t := ToldWay{Verdict: string(w.Outcome), By: ruleOf(q.Policy, w.Slot)}
+		t := ToldWay{Verdict: string(w.Outcome), By: ruleOf(q.Policy, slots[w.Slot])}
 		for k := range w.From {
 			f := &w.From[k]
 			kind := (&Part{Classes: f.Classes, Tags: f.Tags}).kind()

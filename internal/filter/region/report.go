@@ -51,10 +51,11 @@ func (c *Compared) Tell(a, b *policy.Policy) Told {
 		a, b = leaving(a), leaving(b) // which have the slots of both sides
 	}
 	out := Told{Differences: []ToldDifference{}, Open: c.Open, Cut: c.Cut}
+	before, after := a.Slots(), b.Slots()
 	for i := range c.Differences {
 		d := &c.Differences[i]
-		t := ToldDifference{Was: string(d.Was), Is: string(d.Is), Before: ruleOf(a, d.A),
-			After: ruleOf(b, d.B), Test: []string{}}
+		t := ToldDifference{Was: string(d.Was), Is: string(d.Is), Before: ruleOf(a, before[d.A]),
+			After: ruleOf(b, after[d.B]), Test: []string{}}
 		for _, p := range d.Parts {
 			kind := p.kind()
 			if d.Leaves {
@@ -72,8 +73,7 @@ func (c *Compared) Tell(a, b *policy.Policy) Told {
 	return out
 }
 
-func ruleOf(p *policy.Policy, slot int) ToldRule {
-	s := p.Slots()[slot]
+func ruleOf(p *policy.Policy, s policy.Slot) ToldRule {
 	out := ToldRule{Where: p.Where(s)}
 	if s.Rule != nil {
 		out.Text = s.Rule.Text
