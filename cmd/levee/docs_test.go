@@ -232,6 +232,22 @@ func TestCommandsInDocsExist(t *testing.T) {
 	}
 }
 
+// TestNounsRefuseWhatTheyDoNotKnow: `levee profile lst` and `levee monitor mpgts` printed help, and
+// scripts saw the exit status of what is done.
+func TestNounsRefuseWhatTheyDoNotKnow(t *testing.T) {
+	e, _, _, _ := testEnv(false)
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.HasSubCommands() && cmd.RunE == nil {
+			t.Errorf("%s takes any word for one that it knows", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(wholeTree(e))
+}
+
 // TestEachCommandIsOnItsPage: docs/reference/commands.md has a row for each command. Before, it
 // lacked `levee agent token renew`.
 func TestEachCommandIsOnItsPage(t *testing.T) {

@@ -34,15 +34,10 @@ use "my-game.levee" port 7777.`
 
 // New returns the command `levee profile`.
 func New(e *cli.Env, choose func() judge.Choice) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "profile COMMAND",
-		Short: "List, show and test profiles, parts of policies for one service",
-		Long:  long,
-		Example: "  levee profile list\n  levee profile show source-engine\n" +
-			"  levee profile test my-game.levee",
-	}
-	cmd.AddCommand(newList(e), newShow(e), newTest(e, choose))
-	return cmd
+	return cli.Noun("profile COMMAND",
+		"List, show and test profiles, parts of policies for one service", long,
+		"  levee profile list\n  levee profile show source-engine\n"+
+			"  levee profile test my-game.levee", newList(e), newShow(e), newTest(e, choose))
 }
 
 // Listing is the object of `levee profile list --json`.

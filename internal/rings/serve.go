@@ -97,8 +97,12 @@ func (s *serving) run() (err error) {
 		}
 		defer os.Remove(runDir) // it stays while another has a socket there
 	}
-	if _, _, err := (&tap.Ring{Dev: s.dev, Name: s.name}).Queues(); err != nil {
+	of := &tap.Ring{Dev: s.dev, Name: s.name}
+	if _, _, err := of.Queues(); err != nil {
 		return err
+	}
+	if _, err := of.Still(context.Background()); errors.As(err, new(*tap.NoRingError)) {
+		return err // a policy is in force, and no reader would ever get a packet
 	}
 	l, err := listen(s.socket, gid)
 	if err != nil {

@@ -28,16 +28,9 @@ import (
 
 // New returns the command `levee monitor`.
 func New(e *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "monitor COMMAND",
-		Short: "Watch streams that come to an interface",
-		Long: `Watch streams that come to an interface: what of them is missing, late or damaged, before
-whoever looks at them says so.`,
-		Args:    cli.WantArgs(),
-		Example: "  sudo levee monitor mpegts eth0",
-	}
-	cmd.AddCommand(newMPEGTS(e))
-	return cmd
+	return cli.Noun("monitor COMMAND", "Watch streams that come to an interface",
+		`Watch streams that come to an interface: what of them is missing, late or damaged, before
+whoever looks at them says so.`, "  sudo levee monitor mpegts eth0", newMPEGTS(e))
 }
 
 const mpegtsLong = `Follow the MPEG transport streams (IPTV) that come to an interface by UDP, with RTP
