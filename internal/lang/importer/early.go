@@ -100,7 +100,9 @@ func (r *ChainRule) leavesAlone(c *Chain) bool {
 }
 
 // takeOut takes the packets of a rule that leaves the chain out of the rules behind it, to the end
-// of which it moves. It tells whether they can say so.
+// of which it moves. It tells whether they can say so. Later fragments, which have no ports to be
+// taken out by, share the fate of the first: no policy tells them from it, and without it they are
+// no datagram.
 func (c *Chain) takeOut(rules *[]*ChainRule, r *ChainRule) bool {
 	const most = 8
 	if r.States != nil || r.Cookie || r.Limit != NoLimit || len(r.Filled) > 0 {
@@ -115,6 +117,9 @@ func (c *Chain) takeOut(rules *[]*ChainRule, r *ChainRule) bool {
 			var out []match.Match
 			for _, m := range less[n] {
 				parts, ok := m.Minus(&r.Alts[i])
+				if !m.Vague() {
+					parts = slices.DeleteFunc(parts, func(p match.Match) bool { return p.Vague() })
+				}
 				if out = append(out, parts...); !ok || len(out) > most {
 					return false
 				}

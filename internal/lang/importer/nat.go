@@ -159,8 +159,8 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		for _, n := range found {
+			fl.tellNat(n.r)
 			if n.r.nat == nil || n.r.nat.alone {
-				fl.tellAlone(n.r)
 				continue
 			}
 			kind, text, hint := Changed, n.r.nat.what+" sends these elsewhere, where FORWARD "+
@@ -255,6 +255,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		return out, true
 	}
 	as, port, addr := m, r.nat != nil && r.nat.port != nil, r.nat != nil && r.nat.addr != nil
+	here := r.nat != nil && r.nat.here && !r.nat.alone
 	if port {
 		as.Fields[match.Port] = r.nat.port
 		if !as.HasTransport() {
@@ -263,12 +264,14 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 	}
 	if addr {
 		as.To = match.Address{In: r.nat.addr}
+	} else if here {
+		as.To = match.Address{}
 	}
 	back := func(both *match.Match) {
 		if port {
 			both.Fields[match.Port] = m.Fields[match.Port]
 		}
-		if addr {
+		if addr || here {
 			both.To = m.To
 		}
 	}
@@ -279,9 +282,12 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		if fl.looks++; fl.looks > maxLooks {
 			return nil, false
 		}
-		is := s.m
-		if addr && !notOwn(&is) {
+		is, asked := s.m, match.Address{}
+		switch {
+		case addr && !notOwn(&is), here && !ownUnicast(&is):
 			continue
+		case here:
+			asked, is.To = is.To, match.Address{}
 		}
 		if !as.Compatible(&is) || addr && slices.ContainsFunc(is.To.Not, isDynamic) {
 			return nil, false
@@ -294,6 +300,17 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 			return nil, false
 		}
 		back(&both)
+		if asked.In != nil || len(asked.Not) > 0 {
+			fl.byAddress(r, both)
+			arrives := match.Match{To: asked}
+			if !both.Compatible(&arrives) {
+				return nil, false
+			}
+			if both = both.And(&arrives); !both.Never {
+				write(s.action, both)
+			}
+			continue
+		}
 		write(s.action, both)
 		if as.Within(is) {
 			return out, true
@@ -314,6 +331,28 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 }
 
 func isDynamic(s *match.Set) bool { return s.Dynamic }
+
+// ownUnicast takes out of a match what each of the machine's own addresses fulfils, which are no
+// group's, and tells whether it may hold for one.
+func ownUnicast(m *match.Match) bool {
+	m.To.Not = slices.DeleteFunc(slices.Clone(m.To.Not), (*match.Set).OfGroups)
+	const all = 1<<48 - 1 // a broadcast address of a network is that of frames to all alone
+	return !m.ToGroup() && !(m.To.In == match.Self &&
+		slices.Equal(m.Fields[match.EtherTo], match.Just(all)))
+}
+
+// byAddress says that a rule for some destinations judges packets of a rule of nat that gives them
+// one of the machine's own, which the policy does not know.
+func (fl *flattener) byAddress(r *ChainRule, m match.Match) {
+	const text = "what it sends to this machine gets one of its addresses, such as the first of " +
+		"the interface: rules for some destinations see the one that packets come with"
+	if n := len(r.Remarks); n > 0 && strings.HasSuffix(r.Remarks[n-1].Text, text) {
+		r.passes = append(r.passes, m)
+		return
+	}
+	r.Widen(r.nat.what+": "+text, "write rules for the port before the redirect, without "+
+		"destinations", []match.Match{m})
+}
 
 // notOwn takes conditions on the machine's own addresses out of a match for packets to an address
 // that is none of these, and tells whether it holds for any.
@@ -344,22 +383,24 @@ func (fl *flattener) logOf(r *ChainRule, m match.Match) []statement {
 	return of
 }
 
-// tellAlone says what became of a rule of pf that translates packets, and counts it if it decides
-// something.
-func (fl *flattener) tellAlone(r *ChainRule) {
-	if fl.told[r] {
+// tellNat says what became of a rule that translates packets, and counts it if it decides
+// something: of netfilter, those by which more may pass.
+func (fl *flattener) tellNat(r *ChainRule) {
+	if fl.told[r] || r.nat == nil {
 		return
 	}
 	fl.told[r] = true
 	widened := false
 	for _, m := range r.Remarks {
-		fl.out.Report.Add(m)
+		if m.Widens || r.nat.alone {
+			fl.out.Report.Add(m)
+		}
 		widened = widened || m.Widens
 	}
 	for i := range r.passes {
 		fl.out.Report.pass(&r.passes[i])
 	}
-	if f := &fl.out.Report.Fates; widened || r.nat != nil && !r.nat.here {
+	if f := &fl.out.Report.Fates; widened || r.nat.alone && !r.nat.here {
 		f.Given, f.Changed = f.Given+1, f.Changed+1
 		if widened {
 			f.Widened++

@@ -123,6 +123,43 @@ func TestRedirectsToTheSamePort(t *testing.T) {
 	}
 }
 
+// TestWhatIsRedirectedHasAnotherDestination: REDIRECT gives packets an address of this machine, so
+// that rules of INPUT for some destinations judged them otherwise, in both directions, and nobody
+// said so. Rules for any of the machine's own, or for groups, need no remark.
+func TestWhatIsRedirectedHasAnotherDestination(t *testing.T) {
+	const front = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp -m udp --dport 161 -j " +
+		"REDIRECT --to-ports 1611\nCOMMIT\n"
+	for rule, c := range map[string]struct {
+		want    string
+		widened int
+	}{
+		"-d 10.1.2.3/32 -p udp -m udp --dport 1611 -j ACCEPT": {
+			"pass udp to 10.1.2.3 port 161\ndrop ipv4 udp port 161\npass udp to 10.1.2.3 " +
+				"port 1611", 1},
+		"! -d 10.1.2.3/32 -p udp -m udp --dport 1611 -j ACCEPT": {
+			"pass ipv4 udp not to 10.1.2.3 port 161\ndrop ipv4 udp port 161\npass ipv4 udp not " +
+				"to 10.1.2.3 port 1611", 1},
+		"-d 10.1.2.3/32 -p tcp -m tcp --dport 1611 -j ACCEPT": {
+			"drop ipv4 udp port 161\npass tcp to 10.1.2.3 port 1611", 0},
+		"-p udp -m udp --dport 1611 -m addrtype --dst-type LOCAL -j ACCEPT": {
+			"pass ipv4 udp port 161\npass ipv4 udp not to { 224.0.0.0/4, 255.255.255.255 } port " +
+				"1611", 0},
+		"-d 224.0.0.251/32 -p udp -m udp --dport 1611 -j ACCEPT": {
+			"drop ipv4 udp port 161\npass udp to 224.0.0.251 port 1611", 0},
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, front+save("DROP", rule))
+		if d := cmp.Diff(c.want+"\ndrop ipv4\ndefault pass", rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", rule, d)
+		}
+		if rep.Fates.Widened != c.widened {
+			t.Errorf("%s: %s", rule, rep.Fates)
+		}
+		if c.widened > 0 {
+			remarksHave(t, rep, "changed, widens|gets one of its addresses")
+		}
+	}
+}
+
 // TestChainsOfNatThatJumpOften: each chain jumps to the next one twice, so that there are 2^60 ways
 // through them. Following each had no end.
 func TestChainsOfNatThatJumpOften(t *testing.T) {

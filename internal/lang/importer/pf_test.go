@@ -300,3 +300,19 @@ func TestAnchorsWithMoreThanOneMatchAreFollowed(t *testing.T) {
 		t.Errorf("(-want +got):\n%s%s", d, rep.Fates)
 	}
 }
+
+// TestWhoIsBlockedByPFKeepsHisConnections: pf looks for a connection before any rule, so that the
+// answers of a blocked host pass. The rule for connections stood behind blocks of sources.
+func TestWhoIsBlockedByPFKeepsHisConnections(t *testing.T) {
+	var out bytes.Buffer
+	_, err := pf.Import(importer.Source{Name: "a", R: strings.NewReader("table <bad> { 10/8 }\n" +
+		"block in quick from <bad>\nblock in\npass out keep state\n")}, &out, importer.Rulesets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "set bad = { 10.0.0.0/8 }\nfragments track\npass established\ndrop from bad\n" +
+		"default drop"
+	if d := cmp.Diff(want, rulesOf(out.String())); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -379,6 +379,11 @@ func TestChainsInFrontOfInput(t *testing.T) {
 			"-j ACCEPT", 1) + filter, "drop ipv4 tcp flags fin,syn not port 80\n" +
 			"drop ipv4 tcp flags fin,syn not from 192.0.2.1 port 80\npass ipv4 tcp port 22\n" +
 			"drop ipv4", ""},
+		// their first ones, too, were dropped with them
+		{"an accept by ports, which later fragments lack", "*mangle\n:PREROUTING ACCEPT\n-A " +
+			"PREROUTING -p udp --sport 53 -j ACCEPT\n-A PREROUTING -s 192.0.2.1 -j DROP\n" +
+			"COMMIT\n" + filter, "drop not udp from 192.0.2.1\ndrop udp from 192.0.2.1 not from " +
+			"port 53\npass ipv4 tcp port 22\ndrop ipv4", ""},
 		{"one that cannot be told apart", strings.Replace(mangle, "-s 192.0.2.1", "-p tcp --syn",
 			1) + filter, "pass ipv4 tcp port 22\ndrop ipv4", "changed, widens|what it drops never"},
 		{"a state before connections are looked up", "*raw\n:PREROUTING ACCEPT\n-A PREROUTING -m " +

@@ -397,9 +397,12 @@ var groups = JoinAddrs([]AddressSpan{PrefixSpan(netip.MustParsePrefix("224.0.0.0
 	PrefixSpan(netip.MustParsePrefix("ff00::/8")),
 	PrefixSpan(netip.MustParsePrefix("255.255.255.255/32"))})
 
+// OfGroups tells whether all addresses of a set are of groups, or the one to all.
+func (s *Set) OfGroups() bool { return !s.Dynamic && s.Addresses.Within(groups) }
+
 // ToGroup tells whether all packets of m are to groups or to all.
 func (m *Match) ToGroup() bool {
-	return m.To.In != nil && !m.To.In.Dynamic && m.To.In.Addresses.Within(groups)
+	return m.To.In != nil && m.To.In.OfGroups()
 }
 
 // FlagsFSRA are the TCP flags that tell whether a segment begins a connection: FIN, SYN, RST, ACK.

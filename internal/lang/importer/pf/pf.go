@@ -124,15 +124,7 @@ func (p *pf) chain() *importer.Chain {
 	slices.Reverse(back)
 	rules = append(rules, back...)
 	if p.states {
-		n := 0 // blocks of sources stand in front: nobody there has a connection
-		for n < len(rules) && rules[n].Verb == importer.DoDrop && (len(rules[n].Unknown) > 0 ||
-			!slices.ContainsFunc(rules[n].Alts, func(m match.Match) bool {
-				return m.From.In == nil && m.Fields[match.Strict] == nil &&
-					m.Fields[match.Loose] == nil
-			})) {
-			n++
-		}
-		rules = slices.Insert(rules, n, &importer.ChainRule{
+		rules = slices.Insert(rules, 0, &importer.ChainRule{
 			Origin: importer.Origin{File: p.reader.name, Text: "keep state"}, Label: "keep state",
 			Named: true, Implied: true, Alts: []match.Match{{}}, Verb: importer.DoAccept,
 			States: []string{importer.StateEstablished, importer.StateRelated}})
