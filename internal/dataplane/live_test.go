@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"levee/internal/await"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/generation"
@@ -277,5 +279,34 @@ func TestALiveCookieIsHeard(t *testing.T) {
 	bring(tcModes(t)[0], text)
 	if err := errors.Join(Unheard(ctx, "lv0"), live(t, cookie, time.Hour)); err != nil {
 		t.Errorf("at tc: %v", err)
+	}
+}
+
+// TestLiveRulesAreTakenBackByTheNameBefore: of an interface that was renamed, or that is gone, it
+// was an error that there is none of that name.
+func TestLiveRulesAreTakenBackByTheNameBefore(t *testing.T) {
+	newTestNet(t)
+	upOver(t, store.Auto, "default pass\n")
+	if err := live(t, `drop ether 0x88b5 as "flood-1"`, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	l, err := netlink.LinkByName("lv0")
+	if err == nil {
+		err = netlink.LinkSetName(l, "lan0")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := LiveDown(t.Context(), "lv0"); err != nil {
+		t.Error(err)
+	}
+	if rules, _, err := LiveOf(t.Context(), "lan0"); rules != nil || err != nil {
+		t.Errorf("in force stay %+v: %v", rules, err)
+	}
+	if err := LiveDown(t.Context(), "nothing0"); !errors.Is(err, ErrNotLive) {
+		t.Error(err)
+	}
+	if _, err := Down(t.Context(), "lan0"); err != nil {
+		t.Error(err)
 	}
 }
