@@ -256,7 +256,7 @@ func (m *Manager) watch(ctx context.Context, dev string, index int, parts *watch
 			return
 		}
 		// What failed may be what was asked first, as of an interface that is gone itself.
-		if _, err := inForce(ctx, m.InForce, dev); errors.Is(err, errNoPolicy) {
+		if m.isGone(ctx, dev, index) {
 			return
 		}
 		if !w.followed.IsZero() { // it had begun
@@ -265,15 +265,26 @@ func (m *Manager) watch(ctx context.Context, dev string, index int, parts *watch
 		pause := part.Pause(failures)
 		parts.fail(adviseRights(fmt.Errorf("nobody looks for floods: %w", err)),
 			time.Now().Add(pause))
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
+		for until := time.Now().Add(pause); time.Now().Before(until); {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(lookEvery, time.Until(until))):
+			}
+			if m.isGone(ctx, dev, index) { // others wait for this one to end
+				return
+			}
 		}
 		m.mu.Lock()
 		m.watchers[dev] = m.watcher(dev, index, parts)
 		m.mu.Unlock()
 	}
+}
+
+// isGone says whether an interface has no policy any more, or another name.
+func (m *Manager) isGone(ctx context.Context, dev string, index int) bool {
+	state, err := inForce(ctx, m.InForce, dev)
+	return errors.Is(err, errNoPolicy) || err == nil && state.Index != index
 }
 
 // watcher returns one of an interface as long as that has the name.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,4 +82,31 @@ func TestAPolicyIsReadOfAnInterfaceThatIsThere(t *testing.T) {
 			t.Errorf("%v: an alarm: %v", failed, got)
 		}
 	}
+}
+
+// TestWhoPausesKeepsNobodyFromFollowingAName: a watcher that pauses after failures, up to 30
+// seconds, ended behind its pause, and nobody began to watch under any new name before.
+func TestWhoPausesKeepsNobodyFromFollowingAName(t *testing.T) {
+	const dev = "gone-levee0"
+	synctest.Test(t, func(t *testing.T) {
+		index := 2
+		m := NewManager(ManagerOptions{Parts: part.NewRegister(func(part.Change, part.Status) {}),
+			InForce: &inforce.Watcher{Look: func(context.Context) ([]inforce.State, error) {
+				return []inforce.State{{Dev: dev, Index: index}}, nil
+			}}})
+		m.watchers[dev] = m.watcher(dev, index, nil)
+		ended := make(chan bool)
+		go func() {
+			m.watch(t.Context(), dev, index, newWatchParts(m.Parts, dev))
+			close(ended)
+		}()
+		time.Sleep(2 * time.Minute) // it pauses for half a minute by now
+		synctest.Wait()
+		index = 3
+		begun := time.Now()
+		<-ended
+		if long := time.Since(begun); long > lookEvery {
+			t.Errorf("it has ended after %v", long)
+		}
+	})
 }
