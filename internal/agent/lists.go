@@ -278,6 +278,8 @@ func (l *lister) advise() string {
 		return access.Read(file.Path, l.err)
 	case errors.As(l.err, &refused) && refused.Key != "":
 		return "put a key that it takes into " + refused.Key
+	case errors.As(l.err, &refused) && refused.Later():
+		return "wait: it is asked again; where that lasts, a longer `every` asks less often"
 	case errors.As(l.err, &refused):
 		return "look whether the list is still there: curl -I '" + l.status.Place + "'"
 	case l.err == nil: // a name without addresses

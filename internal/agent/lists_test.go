@@ -164,6 +164,8 @@ func TestAListThatTimesOutSaidNothingToDo(t *testing.T) {
 		{late, "curl -v 'https://l.example/'"},
 		{&net.DNSError{Err: "no such host", Name: "l.example"}, "getent ahosts l.example"},
 		{&feed.Refused{Status: "404 Not Found"}, "curl -I 'https://l.example/'"},
+		{&feed.Refused{Status: "429 Too Many Requests"}, "wait: it is asked again"},
+		{&feed.Refused{Status: "503 Service Unavailable"}, "wait: it is asked again"},
 		{&feed.Refused{Status: "403 Forbidden", Key: "/k"}, "a key that it takes into /k"},
 		{&fs.PathError{Op: "open", Path: "/k", Err: fs.ErrNotExist},
 			"whether /k is the right path"},

@@ -60,6 +60,11 @@ func (r *Refused) Error() string {
 	return "the server answers: " + r.Status
 }
 
+// Later says whether the server may answer with the list later: it is asked too often, or fails.
+func (r *Refused) Later() bool {
+	return strings.HasPrefix(r.Status, "429") || strings.HasPrefix(r.Status, "5")
+}
+
 // errTooLarge is a list that has more bytes than it may.
 var errTooLarge = fmt.Errorf("the list has more than %d bytes", MaxBytes)
 
