@@ -103,7 +103,15 @@ static __always_inline __u64 lower(__u64 v)
 	return v | ((from_a ^ above_z) & ~v & high) >> 2;
 }
 
-// digest sums up the suffixes of a name, deepest of them, whose last label ends at end.
+// is_negative is 1 for a number below zero, 0 for others. clang would make a branch of it.
+static __always_inline __u64 is_negative(__u64 n)
+{
+	asm volatile("%0 >>= 63" : "+r"(n));
+	return n;
+}
+
+// digest sums up the suffixes of a name, deepest of them, whose last label ends at end. A piece has
+// no branches but those that end it all: the verifier would walk what follows once for each way.
 static __always_inline void digest(const struct frame *f, struct name_work *w, __u32 labels,
 				   __u32 end, __u32 deepest, int hook)
 {
@@ -123,23 +131,17 @@ static __always_inline void digest(const struct frame *f, struct name_work *w, _
 		at = bytes_at(f, w, end - 8, 8, hook);
 		if (bytes > MAX_LABEL + 1 || !bytes || !at)
 			return; // never
-		__u64 v = *at;
-
-		if (bytes < 8)
-			v >>= 64 - 8 * bytes;
-		v = lower(v);
+		__u64 more = is_negative(8 - (__u64)bytes);
+		// A label of less than 8 bytes has others in front of it.
+		__u64 v = lower(*at >> ((64 - 8 * bytes) * (1 - more) & 63));
 		__u32 lo = v, hi = v >> 32;
 
 		a += (__u64)(__u32)(lo + name_keys[2 * i]) * (__u32)(hi + name_keys[2 * i + 1]);
 		b += (__u64)(__u32)(lo + name_keys[2 * i + 2]) * (__u32)(hi + name_keys[2 * i + 3]);
-		if (bytes > 8) {
-			end -= 8;
-			continue;
-		}
-		w->suffixes[depth & (NAME_LABELS - 1)].a = a;
+		w->suffixes[depth & (NAME_LABELS - 1)].a = a; // that of its last piece stays
 		w->suffixes[depth & (NAME_LABELS - 1)].b = b;
-		depth++;
-		end = start;
+		end -= bytes + more * (8 - (__u64)bytes);
+		depth += 1 - more;
 	}
 }
 

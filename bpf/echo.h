@@ -139,33 +139,32 @@ static __always_inline __u32 left(const struct echo_head *h, __u64 word, __u32 n
 // Otherwise it counts a refusal and returns 0.
 static __always_inline int prove_flow(struct echo_memory *m, __u64 flow)
 {
-	__u32 line = line_of(flow), now = echo_clock(m), least = -1, at = 0;
-	__u64 tag = flow_word(flow, 0) >> 32;
-	__u8 bit = 1 << (tag >> 1 & 7), all = bit;
+	__u32 line = line_of(flow), now = echo_clock(m);
+	__u64 tag = flow_word(flow, 0) >> 32, best = ~0ULL >> 1;
+	__u8 all = 1 << (tag >> 1 & 7);
+	WORDS __u32 slots[2];
 
 	for (int i = 0; i < ECHO_LINE; i++) {
 		__u64 word = m->flows[line][i];
-		__u32 rest = word >> 32 == tag ? 0 : left(&m->head, word, now);
+		__u64 rest = word >> 32 == tag ? 0 : left(&m->head, word, now);
 
-		if (rest < least) {
-			least = rest;
-			at = i;
-		}
+		best = least_of((__u64)forget_word(&slots[1], rest) * ECHO_LINE + i, best);
 	}
+	__u64 least = best / ECHO_LINE;
+
 	if (least > m->head.lease - m->head.idle) {
 		__sync_fetch_and_add(&m->head.refused, 1);
 		return 0;
 	}
 	if (least)
 		__sync_fetch_and_add(&m->head.taken, 1);
-	m->flows[line][at & (ECHO_LINE - 1)] =
+	m->flows[line][best & (ECHO_LINE - 1)] =
 		flow_word(flow, now + m->head.lease - m->head.second);
 	// A bit that another CPU has lost meanwhile is set again by the next proof.
 	for (int i = 0; i < ECHO_LINE; i++) {
 		__u64 word = m->flows[line][i];
 
-		if (word)
-			all |= 1 << (word >> 33 & 7);
+		all |= (word >> 32 & 1) << (word >> 33 & 7); // the lowest bit of a tag is set
 	}
 	m->marks[line].tags = all;
 	return 1;
