@@ -87,6 +87,7 @@ type Chain struct {
 	Origin             // where it is defined
 	Met    bool        // rules were looked at
 	before bool        // packets meet it before nat does
+	loses  bool        // of nat, not imported: more may pass
 
 	Flushes int // -F so far, while a file is read
 }

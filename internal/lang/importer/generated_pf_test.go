@@ -106,9 +106,9 @@ func (set *setOf) passes(s packet.Spec) bool {
 	return pass || !matched
 }
 
-// translationPF writes an rdr, a no rdr or a binat.
-func (w *writer) translationPF() (string, translationOf) {
-	t := translationOf{word: w.of("rdr", "rdr", "rdr pass", "no rdr", "binat")}
+// translationPF writes an rdr, or a no rdr or a binat as last says.
+func (w *writer) translationPF(last string) (string, translationOf) {
+	t := translationOf{word: w.of("rdr", "rdr", "rdr pass", last, last)}
 	six := w.one(3)
 	family := pfTerm{map[bool]string{false: "inet", true: "inet6"}[six],
 		func(s *packet.Spec) bool { return s.From.Is6() == six }}
@@ -473,11 +473,9 @@ func (w *writer) setPF() (set setOf, text string) {
 		text += "set block-policy return\nscrub in all\n"
 	}
 	if w.one(2) {
+		last := w.of("no rdr", "binat") // beside both, binat is judged as it arrives, which is said
 		for range 1 + w.rnd.IntN(5) {
-			line, t := w.translationPF()
-			if t.word == "binat" && strings.Contains(text, "no rdr") { // as it arrives, it says
-				continue
-			}
+			line, t := w.translationPF(last)
 			set.translations = append(set.translations, t)
 			text += line + "\n"
 		}

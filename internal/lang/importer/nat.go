@@ -96,6 +96,9 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 				out = append(out, more...)
 				continue
 			case r.Verb != DoAccept && r.Verb != DoReturn:
+				if slices.ContainsFunc(out, func(o redirected) bool { return x.Within(o.m) }) {
+					continue // one in front decides
+				}
 				return nil, false
 			case r.Verb == DoAccept && depth > 0: // of the rules behind the jump neither
 				out = append(out, redirected{r, x})
@@ -126,6 +129,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 	for _, c := range chains {
 		at, ok := fl.inputBegins(c)
 		if !ok {
+			fl.loseNat(c, 0)
 			continue
 		}
 		if at < 0 { // what stands before it decides all
@@ -135,6 +139,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 		left := growthMin
 		found, ok := natRules(c, c.Family, 0, &left)
 		if !ok {
+			fl.loseNat(c, at)
 			continue
 		}
 		var of []statement
@@ -156,6 +161,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 			}
 		}
 		if !ok || len(of) > growthMin {
+			fl.loseNat(c, at)
 			continue
 		}
 		for _, n := range found {
@@ -178,6 +184,34 @@ func (fl *flattener) readNat(chains []*Chain) {
 	for _, at := range slices.Backward(slices.Sorted(maps.Keys(fronts))) {
 		fl.out.pending = slices.Insert(fl.out.pending, at, fronts[at]...)
 	}
+}
+
+// loseNat notes which packets the policy may pass as they arrive, of those that a chain of nat
+// sends elsewhere which is not imported.
+func (fl *flattener) loseNat(c *Chain, at int) {
+	for _, of := range Reached(c) {
+		for _, r := range of.Rules {
+			for i := range r.Alts {
+				m := c.Family.And(&r.Alts[i])
+				if r.nat != nil && !m.Never && !fl.droppedBehind(at, &m) {
+					c.loses = true
+					fl.out.Report.pass(&m)
+				}
+			}
+		}
+	}
+}
+
+// Translates says of a chain that rewrites destinations that it is not imported.
+func (o *Output) Translates(c *Chain, what string) {
+	m := c.Remark(Changed, what+"it rewrites destinations before the other chains look at "+
+		"packets, and levee sees them as they arrive", "write rules with the addresses and ports "+
+		"before the rewriting")
+	if m.Widens = c.loses; m.Widens {
+		f := &o.Report.Fates
+		f.Given, f.LeftOut, f.Widened = f.Given+1, f.LeftOut+1, f.Widened+1
+	}
+	o.Report.Add(m)
 }
 
 // inputBegins returns where the statements begin of the chains behind a chain of nat, or -1 if

@@ -54,6 +54,10 @@ func TestPF(t *testing.T) {
 		{"tables", "table <a> { 10/8, !10.1/16 }\ntable <b> persist\nblock in from <a>\n" +
 			"block in quick from ! <b>\n", "set a = { 10.0.0.0/16, " +
 			"10.2.0.0-10.255.255.255 }\nset b = dynamic(max 200000)\ndrop not from b\ndrop from a"},
+		// the last file was all that it had
+		{"a table of several files", "table <a> persist file \"/etc/a\" file \"/etc/b\"\n" +
+			"block in from <a>\n",
+			"set a = dynamic(max 200000, from file(\"a.txt\"))\ndrop from a"},
 		{"icmp", "block in inet proto icmp icmp-type { echoreq, unreach code needfrag, 11 }\n" +
 			"block in proto icmp6 icmp6-type { neighbrsol 1 code 4 }\n",
 			"drop icmp6 type { 1/4, 135 }\ndrop icmp type { 3/4, 8, 11 }"},
@@ -93,6 +97,11 @@ func TestPF(t *testing.T) {
 		// which are of TCP alone; it was told as a limit that the rule lacks
 		{"limits of connections of UDP", "pass in proto udp to port 53 keep state " +
 			"(max-src-conn-rate 50/3, overload <x>)\n", "pass udp port 53"},
+		// the whole file was refused
+		{"limiters", "source limiter \"net\" id 1 entries 10000 \\\n limit 1000 rate 100/10 \\\n " +
+			"inet6 mask 64\nblock in\npass in proto udp source limiter \"net\"\npass in proto " +
+			"tcp to port 53 state limiter net (no-match)\n",
+			"pass tcp flags syn/syn,ack port 53\npass udp\ndefault drop"},
 		{"limits of states", "pass in proto tcp to port 22 keep state (max-src-conn 5)\n",
 			"pass tcp flags syn/syn,ack port 22"},
 	} {
@@ -160,9 +169,9 @@ func TestPFCountsWhatWidens(t *testing.T) {
 			"pass in from ! <a> no state\n", `which lacks "bad.example"`, 1, false},
 		{"block in\npass in proto tcp to port 22\n", "told by their headers", 0, true},
 		{"table <a> { bad.example }\nblock in proto udp\n", "is not an address", 0, false},
-		// A prefix of IPv4-mapped addresses was not an address: Linux drops what comes from there.
-		{"table <a> { ::ffff:0:0/96, 192.0.2.0/24 }\nblock in from <a>\n", "Linux drops what", 0,
-			false},
+		// A note said that Linux drops what comes from there, which it does no more (5.12).
+		{"table <a> { ::ffff:0:0/96, 192.0.2.0/24 }\nblock in from <a>\n",
+			"no policy has IPv4-mapped", 1, false},
 		// The half of ICMP was gone without a word.
 		{"block in proto { icmp tcp } to port 80\n", "ports of protocols that have none", 0, false},
 	} {
@@ -286,6 +295,15 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		case widened > 0 && !strings.Contains(front, "tagged"):
 			remarksHave(t, rep, "changed, widens|to one that a policy cannot follow")
 		}
+	}
+}
+
+// TestNoRdrBehindAllDecidesNothing: beside a limit it was one that a policy cannot follow.
+func TestNoRdrBehindAllDecidesNothing(t *testing.T) {
+	_, rep := fromPF(t, "no rdr\nblock in\npass in proto tcp to port 22 (max-src-conn-rate 5/60)\n",
+		importer.Rulesets{})
+	if rep.Fates.Given != 2 || rep.Fates.Widened != 0 {
+		t.Errorf("%s", rep.Fates)
 	}
 }
 

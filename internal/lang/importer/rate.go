@@ -178,9 +178,12 @@ func WindowRate(n, in uint64) *Rate {
 	}
 	l := NewRate(fmt.Sprintf("%d/%s", k, per), fmt.Sprint(n))
 	if l != nil {
-		l.More = append(l.More, Reason{fmt.Sprintf("counts what came in the last %d seconds; a "+
-			"limit gives back evenly, so that at most twice as many pass within that time", in),
-			""})
+		last := "second"
+		if in != 1 {
+			last = fmt.Sprintf("%d seconds", in)
+		}
+		l.More = append(l.More, Reason{"counts what came in the last " + last + "; a limit gives " +
+			"back evenly, so that at most twice as many pass within that time", ""})
 	}
 	return l
 }

@@ -83,6 +83,24 @@ func (p *RuleReader) Unknown(what, instead string) {
 	p.Rule.Unknown = append(p.Rule.Unknown, Reason{what, instead})
 }
 
+// MappedText says why a rule about IPv4-mapped addresses alone is left out.
+const MappedText = "has an IPv4-mapped IPv6 address, which no policy has"
+
+// LacksMapped notes that a rule is about a set, or about what is not in it, of which IPv4-mapped
+// addresses were taken out. It fails, and the rule is unknown, where the set had no others.
+func (p *RuleReader) LacksMapped(s *match.Set, not bool) bool {
+	switch {
+	case !s.Mapped:
+	case len(s.Addresses) == 0 && !s.Dynamic:
+		p.Unknown(MappedText, "write it as IPv4")
+		return false
+	default:
+		p.Rule.Filled = append(p.Rule.Filled, Filled{Text: "has IPv4-mapped IPv6 addresses, " +
+			"which no policy has: it stands without these", Begins: !not})
+	}
+	return true
+}
+
 // Remark adds a remark about the rule.
 func (p *RuleReader) Remark(k Kind, text, instead string) {
 	p.Rule.Remarks = append(p.Rule.Remarks, p.Rule.Origin.Remark(k, text, instead))

@@ -70,6 +70,8 @@ const (
 		"forwards are judged by the imported rules, and dropped where these drop"
 	ForwardHint = "where it forwards (containers, virtual machines, a router), pass these by a " +
 		"rule at the top: pass to NETWORKS"
+	// of a chain without rules
+	ForwardDrops = "what its policy drops of packets that are forwarded the kernel drops still"
 )
 
 // RemarkOnFragments says that netfilter may see packets whole that levee sees in fragments.

@@ -165,6 +165,34 @@ func TestASetBesideHasACommand(t *testing.T) {
 	}
 }
 
+// TestSetsWithMappedAddresses: one IPv4-mapped prefix in a set of bogons left the whole rule out.
+func TestSetsWithMappedAddresses(t *testing.T) {
+	const set = `{"nftables": [{"table": {"family": "inet", "name": "f"}}, {"set": {"family": "inet",
+"table": "f", "name": "bogons", "type": "ipv6_addr", "elem": [{"prefix": {"addr": "100::", "len":
+64}}, {"prefix": {"addr": "::ffff:0.0.0.0", "len": 96}}]}}, {"chain": {"family": "inet", "table": "f",
+"name": "input", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}}, {"rule": {"family":
+"inet", "table": "f", "chain": "input", "handle": 1, "expr": [`
+	for op, want := range map[string]string{"==": "drop from bogons",
+		"!=": "drop ipv6 not from bogons"} {
+		text, rep := nftImport(t, set+match(op, payload("ip6", "saddr"), `"@bogons"`)+dropped+`]}}]}`,
+			importer.Rulesets{})
+		want := "set bogons = { 100::/64 }\n" + want + "\ndefault pass"
+		if d := cmp.Diff(want, rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", op, d)
+		}
+		if op == "!=" == (rep.Fates.Widened == 1) {
+			t.Errorf("%s: %s", op, rep.Fates)
+		}
+		remarksHave(t, rep, "no policy has: it stands without these")
+	}
+	text, rep := fromIPTables(t, importer.Rulesets{}, "create b hash:net family inet6\nadd b "+
+		"100::/64\nadd b ::ffff:0:0/96\n", strings.Replace(save("ACCEPT",
+		"-m set --match-set b src -j DROP"), "iptables-save", "ip6tables-save", 1))
+	if !strings.Contains(text, "set b = { 100::/64 }") || rep.Fates.Widened != 1 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+}
+
 // TestNFTIsNotToldOfIP6TablesSave: what an import of nft advised where a ruleset has one family was
 // the other tool's.
 func TestNFTIsNotToldOfIP6TablesSave(t *testing.T) {
@@ -335,9 +363,9 @@ func TestPFRulesThatWidened(t *testing.T) {
 			"# left out: anchor x", 1},
 		{"one beside it is not", "anchor \"y/*\"\nanchor \"x/*\"\nload anchor x from \"/etc/x\"\n",
 			"# left out: anchor x/*", 1},
-		{"sources that Linux drops", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in from <m>\n",
-			"set m = { 127.0.0.0/8 }\ndrop from m", 0},
-		{"and destinations, which it does not", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in to " +
+		{"IPv4-mapped sources", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in from <m>\n",
+			"set m = { 127.0.0.0/8 }\ndrop from m", 1},
+		{"and destinations", "table <m> { 127/8 ::ffff:0:0/96 }\nblock in to " +
 			"<m>\n", "set m = { 127.0.0.0/8 }\ndrop to m", 1},
 		{"what fails uRPF", "block in quick from urpf-failed\n", "drop not reverse-path strict",
 			0},

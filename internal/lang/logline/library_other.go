@@ -148,16 +148,21 @@ var fileFormats = []Format{
 	{Name: "mysql-auth",
 		What: "a password was wrong (MySQL, MariaDB)",
 		Patterns: []string{
-			"<|<word> <|< |><word> ><|<number> >[<Warning|Note>] <|[<word>] [<word>] >>Access " +
-				"denied for user '<text>'@'<addr>'<| (using password: <YES|NO>)>",
+			ofMySQL("Access denied for user '<text>'@'<addr>'<| (using password: <YES|NO>)>"),
+		}},
+	{Name: "mysql-probe",
+		What: "a client left before it had logged in, as those do that watch a server (MySQL, " +
+			"MariaDB)",
+		Patterns: []string{
+			ofMySQL("Aborted connection <number> to db: 'unconnected' user: 'unauthenticated' " +
+				"host: '<addr>' (<text>)"),
 		}},
 	{Name: "asterisk-auth",
 		What: "an answer to a challenge was wrong (Asterisk)",
 		Patterns: []string{
 			ofAsterisk("Registration from '<text>' failed for '<addr><|:<number>>' - Wrong " +
 				"password"),
-			ofAsterisk("Request <|'<word>' >from '<text>' failed for '<addr>:<number>' (callid: " +
-				"<text>) - Failed to authenticate"),
+			ofPJSIP("Failed to authenticate"),
 			ofAsterisk("Host <addr> failed <MD5|RSA> authentication for '<text>'<text>"),
 			ofAsterisk("<addr> failed to authenticate as '<text>'"), // by TCP
 			ofAsterisk("<addr> tried to authenticate with nonexistent user '<text>'"),
@@ -170,8 +175,7 @@ var fileFormats = []Format{
 			ofAsterisk("Registration from '<text>' failed for '<addr><|:<number>>' - <No " +
 				"matching peer found|Username/auth name mismatch|Device does not match ACL|Peer " +
 				"is not supposed to register|ACL error (permit/deny)|Not a local domain>"),
-			ofAsterisk("Request <|'<word>' >from '<text>' failed for '<addr>:<number>' (callid: " +
-				"<text>) - <No matching endpoint found|Not match Endpoint <|Contact >ACL>"),
+			ofPJSIP("<No matching endpoint found|Not match Endpoint <|Contact >ACL>"),
 			ofAsterisk("Call from '<text>' (<|<UDP|TCP|TLS|WS|WSS>:><|[><addr><|]>:<number>) to " +
 				"extension '<text>' rejected because extension not found in context '<text>'."),
 			ofAsterisk("Host <addr> failed to authenticate as '<text>'"),
@@ -216,6 +220,11 @@ func ofVsftpd(message string) string {
 	return "<word> <word> < |><number> " + clock + " <number> [pid <number>] [<text>] " + message
 }
 
+// ofMySQL is a message of MySQL or MariaDB, behind its time, its thread and how grave it is.
+func ofMySQL(message string) string {
+	return "<|<word> <|< |><word> ><|<number> >[<Warning|Note>] <|[<word>] [<word>] >>" + message
+}
+
 // ofProFTPD is a message of ProFTPD about a client.
 func ofProFTPD(message string) string { return "<word> (<word>[<addr>])<:| -> " + message }
 
@@ -223,6 +232,12 @@ func ofProFTPD(message string) string { return "<word> (<word>[<addr>])<:| -> " 
 func ofAsterisk(message string) string {
 	return "<|[<word> <|< |><number> ><word>] ><NOTICE|WARNING|SECURITY><| >[<number>]<|[<word>]>" +
 		"<|:> <word>:<|<number> <|in ><word>:> " + message
+}
+
+// ofPJSIP is why a request of SIP failed. Once there were several, their number stands behind it.
+func ofPJSIP(why string) string {
+	return ofAsterisk("Request <|'<word>' >from '<text>' failed for '<|[><addr><|]>:<number>' " +
+		"(callid: <text>) - " + why + "<| after <number> tries in <word> ms>")
 }
 
 // asteriskEvent are events of Asterisk's file security.
@@ -268,7 +283,7 @@ var webFormats = []Format{
 		What: "a password was wrong, or a user unknown (Gitea, Forgejo)",
 		Patterns: []string{
 			"<number>/<number>/<number> " + clock + " <word> [<word>] <|[<word>] >Failed " +
-				"authentication attempt for <text> from <|[><addr><|]>:<number>: <text>",
+				"authentication attempt for <text> from <|[><addr><|]>:<number><|: <text>>",
 		}},
 	{Name: "gitlab-auth",
 		What: "a password was wrong, in application.log and application_json.log (GitLab)",

@@ -124,12 +124,23 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			"261125  1:31:58 [Warning] Access denied for user ''@'203.0.113.9' (using " +
 				"password: NO)",
 		},
+		"mysql-probe": {
+			log + "mariadbd[7]: 2026-11-25  1:31:58 339 [Warning] Aborted connection 339 to db: " +
+				"'unconnected' user: 'unauthenticated' host: '203.0.113.9' (This connection " +
+				"closed normally without authentication)",
+			"2026-11-25T01:31:58.123456Z 7 [Note] [MY-010914] [Server] Aborted connection 7 to " +
+				"db: 'unconnected' user: 'unauthenticated' host: '2001:db8::9' (Got an error " +
+				"reading communication packets)",
+		},
 		"asterisk-auth": {
 			ast + "NOTICE[7] chan_sip.c: Registration from '\"7\" <sip:7@192.0.2.5>' failed for " +
 				"'203.0.113.9:5060' - Wrong password",
 			"[Nov 25 01:31:58] NOTICE[7]: res_pjsip/pjsip_distributor.c:676 log_failed_request: " +
 				"Request 'REGISTER' from '<sip:7@192.0.2.5>' failed for '203.0.113.9:5060' " +
 				"(callid: x) - Failed to authenticate",
+			ast + "NOTICE[7]: res_pjsip/pjsip_distributor.c:688 log_failed_request: Request " +
+				"'REGISTER' from '<sip:7@192.0.2.5>' failed for '[2001:db8::9]:5060' (callid: x) " +
+				"- Failed to authenticate after 2 tries in 1.532 ms",
 			ast + `SECURITY[7] res_security_log.c: SecurityEvent="ChallengeResponseFailed",` +
 				`EventTV="2026-11-25T01:31:58.1+0100",` +
 				`Severity="Error",Service="PJSIP",AccountID="7",` +
@@ -151,6 +162,9 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			ast + "NOTICE[7] res_pjsip/pjsip_distributor.c: Request from '<sip:1@192.0.2.5>' " +
 				"failed for '203.0.113.9:5089' (callid: a@203.0.113.9) - No matching endpoint " +
 				"found",
+			ast + "NOTICE[7]: res_pjsip/pjsip_distributor.c:688 log_failed_request: Request " +
+				"'INVITE' from '\"100\" <sip:100@192.0.2.5>' failed for '203.0.113.9:5089' " +
+				"(callid: x) - No matching endpoint found after 5 tries in 0.927 ms",
 		},
 		"proxmox-auth": {
 			log + "pvedaemon[7]: authentication failure; rhost=::ffff:203.0.113.9 user=root@pam " +
@@ -209,6 +223,8 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			log + "forgejo[7]: 2026/11/25 01:31:58 ...ers/web/auth/auth.go:268:SignInPost() [W] " +
 				"Failed authentication attempt for bob from [2001:db8::9]:0: user's password is " +
 				"invalid",
+			"2026/11/25 01:31:58 ...rs/context/auth.go:60:Toggle() [I] Failed authentication " +
+				"attempt for bob from 203.0.113.9:39522",
 		},
 		"gitlab-auth": {
 			"2026-11-25T01:31:58.667Z: Failed Login: username=a b ip=203.0.113.9",
@@ -276,7 +292,8 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			if s := a.String(); r != Matched || s != "203.0.113.9" && s != "2001:db8::9" {
 				t.Errorf("%s: %d %s of %q", format, r, a, line)
 			}
-			if h, _ := Split([]byte(line), now); h.Time.IsZero() && format != "mysql-auth" &&
+			if h, _ := Split([]byte(line), now); h.Time.IsZero() &&
+				!strings.HasPrefix(format, "mysql-") &&
 				format != "gitlab-auth" && format != "guacamole-auth" && format != "immich-auth" {
 				t.Errorf("%s: no time of %q", format, line)
 			}

@@ -266,11 +266,6 @@ func (t *ipSets) match(name string, dirs []string) (alts []match.Match, about []
 		return s.macMatch(dirs[0]), about, nil
 	case "hash:ip", "hash:net", "bitmap:ip":
 		a := t.addresses(s)
-		if a == nil {
-			return nil, nil, &importer.Reason{What: "set " + match.Quote(name) +
-				" has IPv4-mapped IPv6 addresses, which no policy has",
-				Instead: "give them as IPv4"}
-		}
 		switch {
 		case a.Dynamic:
 			about = append(about, importer.Begins(match.Quote(name), a.Name, len(s.elems)))
@@ -370,19 +365,23 @@ func (t *ipSets) addresses(s *ipSet) *match.Set {
 	if s.named != nil {
 		return s.named
 	}
-	in := s.members()
-	if in.Mapped() {
-		return nil
-	}
-	a := &match.Set{Name: t.policyName(s.name), Addresses: in}
+	a := &match.Set{Addresses: s.members()}
+	a.TakeMapped()
 	s.named = a
-	if len(s.elems) > 0 && (!s.leases() || slices.ContainsFunc(s.elems,
-		func(e ipElem) bool { return e.nomatch })) {
-		t.out.AddSet(a.Name, match.AddressesText(in))
+	stays := len(s.elems) > 0 && (!s.leases() || slices.ContainsFunc(s.elems,
+		func(e ipElem) bool { return e.nomatch }))
+	if stays && a.Mapped && len(a.Addresses) == 0 {
+		return a
+	}
+	if a.Name = t.policyName(s.name); stays {
+		t.out.AddSet(a.Name, match.AddressesText(a.Addresses))
 		return a
 	}
 	var held []importer.Entry
 	for _, e := range s.elems {
+		if e.addr.Lo.Is4In6() {
+			continue
+		}
 		held = append(held, importer.Entry{Text: e.addr.String(), Lease: e.lease})
 	}
 	a.Dynamic, a.Addresses = true, nil
@@ -499,14 +498,11 @@ func (s *ipSet) joined(dirs []string) ([]match.Match, *importer.Reason) {
 	}
 	var alts []match.Match
 	for _, g := range order {
-		in := match.JoinAddrs(g.in)
-		if in.Mapped() {
-			return nil, &importer.Reason{What: "set " + match.Quote(s.name) +
-				" has IPv4-mapped IPv6 addresses, which no policy has", Instead: ""}
-		}
+		in := &match.Set{Addresses: match.JoinAddrs(g.in)}
+		in.TakeMapped()
 		m := g.rest
 		a := importer.Side(&m, dirs[0])
-		*a = a.And(match.Address{In: &match.Set{Addresses: in}})
+		*a = a.And(match.Address{In: in})
 		alts = append(alts, m.Settle())
 	}
 	return alts, nil

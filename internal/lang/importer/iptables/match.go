@@ -225,6 +225,13 @@ func (p *ipRule) matchSet(name, dirs string) {
 		return
 	}
 	p.Rule.Filled = append(p.Rule.Filled, about...)
+	for i := range alts {
+		for _, s := range []*match.Set{alts[i].From.In, alts[i].To.In} {
+			if s != nil && !p.LacksMapped(s, p.not) {
+				return
+			}
+		}
+	}
 	if !p.not {
 		p.Both(alts...)
 		return

@@ -44,16 +44,16 @@ func (t *ipTables) addRest(tab *ipTable, c *importer.Chain) {
 	k, why, hint := importer.LeftOut, "", ""
 	switch {
 	case tab.name == "nat" && c.Name == "PREROUTING":
-		k, why, hint = importer.Changed,
-			"it rewrites destinations before the other tables look at "+
-				"packets, and levee sees them as they arrive",
-			"write rules with the addresses and ports before the rewriting"
+		t.out.Translates(c, what)
+		return
 	case tab.name == "nat":
 		why = "levee does not rewrite packets"
 	case c.Name == "OUTPUT", c.Name == "POSTROUTING":
 		why, hint = "it is about what leaves", importer.LeavesHint
 	case c.Name == "FORWARD" && len(c.Rules) > 0 && t.onlyInput():
 		k, why, hint = importer.Changed, importer.ForwardWhy, importer.ForwardHint
+	case c.Name == "FORWARD" && len(t.opts.Chains) == 0: // a policy alone
+		why = importer.ForwardDrops
 	case !c.Base:
 		why = "no imported rule jumps to it"
 	case c.Name == "PREROUTING", len(t.opts.Chains) == 0 && c.Name == "INPUT" &&

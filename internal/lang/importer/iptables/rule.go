@@ -237,8 +237,7 @@ func (p *ipRule) addresses(o, v string) error {
 
 // address narrows one side.
 func (p *ipRule) address(dir string, s *match.Set) {
-	if s.Addresses.Mapped() {
-		p.Unknown("has an IPv4-mapped IPv6 address, which no policy has", "write it as IPv4")
+	if s.TakeMapped(); !p.LacksMapped(s, p.not) {
 		return
 	}
 	var m match.Match

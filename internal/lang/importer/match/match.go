@@ -121,6 +121,18 @@ type Set struct {
 	Addresses AddressSpans
 	Dynamic   bool
 	Own       bool // of what the kernel delivers to the machine itself
+	Mapped    bool // IPv4-mapped addresses were taken out of it
+}
+
+// mapped are the IPv4-mapped addresses of IPv6.
+var mapped = AddressSpans{{Lo: netip.MustParseAddr("::ffff:0.0.0.0"),
+	Hi: netip.MustParseAddr("::ffff:255.255.255.255")}}
+
+// TakeMapped takes the IPv4-mapped addresses out of a set, which no policy has, and notes it.
+func (s *Set) TakeMapped() {
+	if s.Addresses.Mapped() {
+		s.Addresses, s.Mapped = s.Addresses.Minus(mapped), true
+	}
 }
 
 // Address is a condition on an address: it lies in In (nil: anywhere) and in none of Not.

@@ -431,10 +431,8 @@ func (n *nftables) remarkOnRest(bases []*importer.Chain) {
 		case !c.Base:
 			why = "no imported rule jumps to it"
 		case c.kind == "nat" && c.hook == "prerouting":
-			k, why, hint = importer.Changed,
-				"it rewrites destinations before the other chains look at "+
-					"packets, and levee sees them as they arrive",
-				"write rules with the addresses and ports before the rewriting"
+			n.out.Translates(&c.Chain, "not imported, "+quantity.Plural(len(c.Rules), "rule")+": ")
+			continue
 		case c.leaves() && len(n.opts.Chains) == 0:
 			n.out.AboutSide(&c.Chain)
 			continue
@@ -446,6 +444,8 @@ func (n *nftables) remarkOnRest(bases []*importer.Chain) {
 		case c.hook == "forward" && len(c.Rules) > 0 &&
 			(len(n.opts.Chains) == 0 || n.onlyInput(bases)):
 			k, why, hint = importer.Changed, importer.ForwardWhy, importer.ForwardHint
+		case c.hook == "forward" && len(n.opts.Chains) == 0: // a policy alone
+			why = importer.ForwardDrops
 		case c.hook == "prerouting" || c.hook == "ingress":
 			n.out.Early(&c.Chain, len(n.opts.Chains) > 0 || c.dev != "" && c.dev != n.opts.Device,
 				"not imported, "+quantity.Plural(len(c.Rules), "rule")+": ",

@@ -395,7 +395,11 @@ func (p *nftRule) compareValue(r *importer.ChainRule, d *dim, op string, v value
 		if op != "==" && op != "!=" && op != "in" && op != "" {
 			return nil, fmt.Errorf("compares addresses with %s", match.Quote(op))
 		}
-		return addressMatch(d, &match.Set{Addresses: match.JoinAddrs(v.addrs)}, not)
+		s := &match.Set{Addresses: match.JoinAddrs(v.addrs)}
+		if s.TakeMapped(); !p.LacksMapped(s, not) {
+			return nil, errMapped
+		}
+		return addressMatch(d, s, not)
 	}
 	top := match.Top[d.num]
 	s := match.JoinSpans(v.nums).And(match.Between(0, top))
@@ -451,9 +455,12 @@ func fieldMatch(d *dim, s match.Spans, name string) ([]match.Match, error) {
 	return []match.Match{m.Settle()}, nil
 }
 
+// errMapped says why nothing is made of such addresses alone.
+var errMapped = errors.New(importer.MappedText)
+
 func addressMatch(d *dim, s *match.Set, not bool) ([]match.Match, error) {
 	if s.Addresses.Mapped() {
-		return nil, errors.New("has an IPv4-mapped IPv6 address, which no policy has")
+		return nil, errMapped
 	}
 	m := d.dep
 	if not {
@@ -490,6 +497,9 @@ func (p *nftRule) lookup(d *dim, op, name string) ([]match.Match, error) {
 		if a.Dynamic {
 			p.Rule.Filled = append(p.Rule.Filled,
 				importer.Begins(match.Quote(name), a.Name, len(s.elems)))
+		}
+		if !p.LacksMapped(a, not) {
+			return nil, errMapped
 		}
 		return addressMatch(d, a, not)
 	case isPort && (s.leases || len(s.elems) == 0):

@@ -49,11 +49,14 @@ func (n *nftables) addresses(s *nftSet, d *dim) (*match.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := match.JoinAddrs(v.addrs)
-	a := &match.Set{Name: match.UniqueName(s.name, n.out.Taken), Addresses: in}
-	s.addrs = a
-	if len(in) > 0 && !s.leases {
-		n.out.AddSet(a.Name, match.AddressesText(in))
+	a := &match.Set{Addresses: match.JoinAddrs(v.addrs)}
+	a.TakeMapped()
+	if s.addrs = a; a.Mapped && len(a.Addresses) == 0 && !s.leases {
+		return a, nil
+	}
+	a.Name = match.UniqueName(s.name, n.out.Taken)
+	if len(a.Addresses) > 0 && !s.leases {
+		n.out.AddSet(a.Name, match.AddressesText(a.Addresses))
 		return a, nil
 	}
 	var held []importer.Entry
@@ -63,6 +66,9 @@ func (n *nftables) addresses(s *nftSet, d *dim) (*match.Set, error) {
 			return nil, err
 		}
 		for _, span := range one.addrs {
+			if span.Lo.Is4In6() {
+				continue
+			}
 			held = append(held, importer.Entry{Text: span.String(), Lease: leaseOf(e)})
 		}
 	}

@@ -104,7 +104,7 @@ func (r *pfRule) hosts(dir string) {
 			if s.Dynamic {
 				r.fills(item[1].text, s.Name)
 			}
-			r.lacks(item[1].text, dir, no)
+			r.lacks(item[1].text, no)
 			alts = append(alts, importer.AddressIn(dir, s, no))
 			continue
 		}
@@ -162,7 +162,7 @@ func (r *pfRule) rangeOf(a *match.AddressSpan, rest []pfToken) bool {
 		a.Hi = hi.Hi
 	}
 	if a.Lo.Is4In6() {
-		r.Unknown("has an IPv4-mapped IPv6 address, which no policy has", "write it as IPv4")
+		r.Unknown(importer.MappedText, "write it as IPv4")
 		return false
 	}
 	return true
@@ -182,32 +182,24 @@ func (r *pfRule) noHosts(lost []importer.Reason, nowhere bool) {
 }
 
 // lacks says what a rule does not know of the addresses in a table, or outside it.
-func (r *pfRule) lacks(table, dir string, outside bool) {
+func (r *pfRule) lacks(table string, outside bool) {
 	t := r.p.tables[table]
-	if dir == "src" && len(t.mapped) > 0 {
-		mapped := match.Quote(importer.Printable(strings.Join(t.mapped, ", "), 60))
-		r.Remark(importer.Noticed, "asks for "+mapped+" of the table "+match.Quote(table)+
-			": no policy has IPv4-mapped addresses, and Linux drops what comes from them by "+
-			"itself", "")
-	}
-	tell := func(words []string, widens bool) {
+	tell := func(words []string, why, hint string, widens bool) {
 		if len(words) == 0 {
 			return
 		}
 		text := "asks for the table " + match.Quote(table) + ", which lacks " +
-			match.Quote(importer.Printable(strings.Join(words, ", "), 60))
+			match.Quote(importer.Printable(strings.Join(words, ", "), 60)) + why
 		if widens {
-			r.Rule.Widen(text, "write the addresses", []match.Match{{}})
+			r.Rule.Widen(text, hint, []match.Match{{}})
 		} else {
-			r.Remark(importer.Changed, text, "write the addresses")
+			r.Remark(importer.Changed, text, hint)
 		}
 	}
 	blocks := r.Rule.Verb == importer.DoDrop
-	tell(t.lacksIn, blocks != outside)
-	tell(t.lacksOut, blocks == outside)
-	if dir == "dst" {
-		tell(t.mapped, blocks != outside)
-	}
+	tell(t.lacksIn, "", "write the addresses", blocks != outside)
+	tell(t.lacksOut, "", "write the addresses", blocks == outside)
+	tell(t.mapped, ": no policy has IPv4-mapped addresses", "", blocks != outside)
 }
 
 // fills says what is in a dynamic set that a table becomes.

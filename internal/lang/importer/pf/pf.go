@@ -59,7 +59,7 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
 	}
 	p.tellOwn()
 	base := p.chain()
-	if rules := slices.Concat(p.rdr, p.binat); !p.skips {
+	if rules := slices.Concat(p.rdr[:p.rdrs], p.binat); !p.skips { // what stays behind all does
 		out.Nats = []*importer.Chain{{Name: "rdr", Base: true, Family: base.Family, Rules: rules}}
 	}
 	return out.Policy(w, []*importer.Chain{base}, len(base.Rules), opts, p.leaving, p.remarkOnRest)
@@ -92,7 +92,8 @@ type pf struct {
 	binat   []*importer.ChainRule // behind them
 	// a translation, or an anchor of them, was read that is not carried over
 	unsaid bool
-	stays  bool // a no rdr was read
+	stays  bool // there is a no rdr
+	rdrs   int  // of rdr, with its last that redirects
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -101,8 +102,10 @@ type pfTable struct {
 	out   []match.AddressSpan // with an exclamation mark
 	file  string
 	named *match.Set
-	// the input is what pfctl -sr prints: what it holds stands elsewhere
+	// what it holds stands in a file beside the policy: the input is what pfctl -sr prints, or
+	// there are more files than one
 	beside bool
+	files  []string
 
 	lacksIn, lacksOut []string // elements that could not be read
 	mapped            []string // IPv4 in IPv6, within the table or out of it
@@ -134,7 +137,8 @@ func (p *pf) chain() *importer.Chain {
 }
 
 // findTables reads the tables, which rules may name before they are defined, and whether anchors
-// come from files; they stand in the anchor that is named.
+// come from files; they stand in the anchor that is named. It looks for a no rdr, too, which keeps
+// no packet from any binat.
 func (p *pf) findTables(in []pfStatement, anchor string) {
 	for _, s := range in {
 		p.findTables(s.body, within(anchor, anchorName(s)))
@@ -142,6 +146,7 @@ func (p *pf) findTables(in []pfStatement, anchor string) {
 		if name, _ := loadsAnchor(t); name != "" {
 			p.loads = append(p.loads, within(anchor, name))
 		}
+		p.stays = p.stays || t[0].is("no") && len(t) > 1 && t[1].is("rdr")
 		p.ways = p.ways || slices.ContainsFunc(t, func(w pfToken) bool {
 			return w.is("route-to") || w.is("reply-to") || w.is("rtable")
 		})
@@ -155,7 +160,8 @@ func (p *pf) findTables(in []pfStatement, anchor string) {
 			switch w := t[i]; {
 			case w.is("file") && i+1 < len(t):
 				i++
-				tab.file = t[i].text
+				tab.file, tab.files = t[i].text, append(tab.files, t[i].text)
+				tab.beside = len(tab.files) > 1
 			case w.is("persist"), w.is("const"), w.is("counters"), w.is("{"), w.is("}"), w.is(","):
 			case w.is("!"):
 				not = true
@@ -240,7 +246,12 @@ func (p *pf) set(name string) *match.Set {
 	s.Comments = importer.EntriesComment(t.named.Name, held)
 	if t.beside {
 		s.Text = strings.TrimSuffix(s.Text, ")") + ", from file(\"" + t.named.Name + ".txt\"))"
-		s.Comments = importer.BesideComment(t.named.Name, name, "pfctl -t "+name+" -T show")
+		of, command := name, "pfctl -t "+name+" -T show"
+		if len(t.files) > 0 {
+			of = strings.ReplaceAll(strings.Join(t.files, ""), "/", "")
+			command = "cat " + strings.Join(t.files, " ")
+		}
+		s.Comments = append(s.Comments, importer.BesideComment(t.named.Name, of, command)...)
 	} else if t.hasFile() {
 		s.Text = strings.TrimSuffix(s.Text, ")") + ", from file(\"" + t.file + "\"))"
 	} else if t.file != "" {
@@ -275,6 +286,13 @@ func (p *pf) take(in []pfStatement, under []match.Match) error {
 			p.antispoof(at, s, under)
 		case "rdr", "binat":
 			p.translate(at, s, under)
+		case "state", "source":
+			if len(s.tokens) < 2 || !s.tokens[1].is("limiter") {
+				return p.reader.fail(s.line, "%s is no statement of pf.conf that is known here",
+					match.Quote(word))
+			}
+			p.out.Report.Add(at.Remark(importer.Noticed, "a limiter decides nothing of itself: "+
+				"the rules that name it say what becomes of it", ""))
 		case "load": // see anchor
 			if _, ok := p.bodies[within(p.at, anchorLoaded(s))]; !ok {
 				p.out.Report.Add(at.Remark(importer.LeftOut,

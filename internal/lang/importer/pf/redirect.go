@@ -76,11 +76,12 @@ func (p *pf) translate(at importer.Origin, s pfStatement, under []match.Match) {
 	if r.logs {
 		r.Logged("log")
 	}
-	p.stays = p.stays || word == "no"
 	if word == "binat" {
 		p.binat = append(p.binat, r.Rule)
 	} else {
-		p.rdr = append(p.rdr, r.Rule)
+		if p.rdr = append(p.rdr, r.Rule); word == "rdr" {
+			p.rdrs = len(p.rdr)
+		}
 	}
 }
 

@@ -219,8 +219,17 @@ func (r *pfRule) option(t pfToken) {
 		}
 		r.Rule.Cookie = r.Rule.Cookie || t.text == "synproxy"
 		r.stateOptions()
-	case "state":
-		r.stateOptions()
+	case "state", "source":
+		if r.took("limiter") { // OpenBSD 7.9; above it the rule does not match
+			r.next()
+			r.parens()
+			r.Limited(importer.UpTo, "counts connections or states ("+t.text+" limiter)",
+				importer.CountHint)
+		} else if t.text == "state" {
+			r.stateOptions()
+		} else {
+			r.Unknown("says "+match.Quote(t.text)+", which levee does not know", "")
+		}
 	case "label", "ridentifier":
 		if v := r.next(); t.text == "label" {
 			r.label = v.text
