@@ -263,14 +263,11 @@ func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float
 // to be found. Packets of flows that go on count like others then: a flood of few sources repeats.
 func (d *Detector) Strict(until time.Time) { d.strict = until }
 
-// Drops is told how many packets a second rules drop, until a time. As long as that less is too
-// much, and of what nobody answers a hundredth of these. A trickle of them holds no rule in force:
-// once the flood is over, nothing drops so much.
+// Drops is told how many packets a second rules drop, until a time. As long as that a hundredth of
+// these is too much of what nobody answers. A trickle of them holds no rule in force: once the
+// flood is over, nothing drops so much.
 func (d *Detector) Drops(packets float64, until time.Time) {
 	d.drops, d.dropsUntil = packets, until
-	if until.After(d.strict) {
-		d.strict = until
-	}
 }
 
 // Of what rules drop so much is left at most, in packets a second. Fewer than leftLeast are no
@@ -280,10 +277,13 @@ const (
 	leftLeast = 500
 )
 
+// isDropping says whether rules drop a flood at a time.
+func (d *Detector) isDropping(now time.Time) bool { return d.drops > 0 && now.Before(d.dropsUntil) }
+
 // least is below what nothing of a kind is too much; times is how much less that is than usual.
 func (d *Detector) least(k kind.Kind, now time.Time, times float64) float64 {
 	least := times * d.floor(k, now)
-	if times < 1 && d.drops > 0 && now.Before(d.dropsUntil) && d.ways.alone.Has(k) {
+	if d.isDropping(now) && d.ways.alone.Has(k) {
 		least = min(least, max(leftLeast, left*d.drops))
 	}
 	return least

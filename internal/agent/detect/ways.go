@@ -16,7 +16,7 @@ type ways struct {
 		sent float64
 		kind [kind.Num]float64
 	}
-	calm  [2]calm             // the last seconds before an alarm, the later one last
+	calm  [2]calm             // the last seconds without a flood, the later one last
 	alone Kinds               // of which more comes than then, that nobody answers
 	slow  Kinds               // of which more comes, that nobody answers
 	fat   [kind.Num]time.Time // since when few flows have too much of a kind
@@ -44,7 +44,7 @@ const (
 func (d *Detector) Sent(packets float64) {
 	w := &d.ways
 	w.told, w.sent, w.alone = true, packets, 0
-	if !d.alarm && !d.from.Before(d.strict) {
+	if !d.alarm && !d.from.Before(d.strict) && !d.isDropping(d.from) {
 		w.calm = [2]calm{w.calm[1], {packets, d.root.sum}}
 	}
 	for k := range kind.Num {
