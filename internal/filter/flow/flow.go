@@ -141,7 +141,7 @@ const Settling = 30 * time.Second
 // Settle has what leaves over UDP until a time in jiffies be known for one lease only: nobody has
 // looked at what came before.
 func Settle(memory []byte, jiffies uint64) {
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&memory[atSettled])), jiffies)
+	atomic.StoreUint64(counter(memory, atSettled), jiffies)
 }
 
 // SetClock gives the program at egress a time in jiffies; 0 is for that of the kernel. It is for
@@ -168,9 +168,8 @@ func Read(memory []byte, jiffies uint64) Stats {
 	}
 	now := uint32(jiffies)
 	for bucket := range room.shown(memory) {
-		first := room.atPlaces() + bucket*places*placeBytes
-		for at := first; at < first+places*placeBytes; at += placeBytes {
-			p := placeAt(memory, at).load()
+		for i := bucket * places; i < (bucket+1)*places; i++ {
+			p := room.place(memory, i).load()
 			if p.state() == uint64(served) || !p.inUse(memory, now) {
 				continue
 			}

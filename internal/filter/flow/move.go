@@ -64,7 +64,7 @@ func (m *Mover) enterAll(now uint32) (lost uint64) {
 	room := roomOf(m.from)
 	for bucket := range room.shown(m.from) {
 		for i := bucket * places; i < (bucket+1)*places; i++ {
-			p := placeAt(m.from, room.atPlaces()+i*placeBytes).load()
+			p := room.place(m.from, i).load()
 			if !p.inUse(m.from, now) {
 				continue
 			}
@@ -103,6 +103,11 @@ type pointers struct {
 	proof, expires *uint32
 }
 
+// place is one of a memory, by its number.
+func (r Room) place(memory []byte, i int) pointers {
+	return placeAt(memory, r.atPlaces()+i*placeBytes)
+}
+
 func placeAt(memory []byte, at int) pointers {
 	return pointers{
 		(*uint64)(unsafe.Pointer(&memory[at])),
@@ -120,22 +125,18 @@ func (e pointers) load() moved {
 // would take it from, if it is itself worth more. It says how many have none afterwards.
 func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 	room := roomOf(memory)
-	bucket := int(hash >> room.shift())
-	first := bucket * places
+	first := int(hash>>room.shift()) * places
 	all, ports := [places + 1]moved{places: p}, 0
 	for i := range places {
-		all[i] = placeAt(memory, room.atPlaces()+(first+i)*placeBytes).load()
+		all[i] = room.place(memory, first+i).load()
 	}
 	for _, there := range all {
 		if there.state() == uint64(served) {
 			ports++
 		}
 	}
-	at, least, tags := -1, worthOf(memory, p, ports, now), byte(1)<<(p.word>>lowBits&7)
+	at, least := -1, worthOf(memory, p, ports, now)
 	for i, there := range all[:places] {
-		if there.state() != 0 {
-			tags |= 1 << (there.word >> lowBits & 7)
-		}
 		if there.inUse(memory, now) && there.word>>lowBits == p.word>>lowBits {
 			if !p.laterThan(memory, there) {
 				return 0
@@ -150,19 +151,32 @@ func enter(memory []byte, hash uint64, p moved, now uint32) (lost uint64) {
 	if at < 0 {
 		return 1
 	}
+	p.write(memory, hash, at)
+	return min(1, least)
+}
+
+// write gives a connection a place of the bucket of its hash. What programs ask first, the byte of
+// the bucket and its bit, tells of the connection afterwards.
+func (p moved) write(memory []byte, hash uint64, at int) {
+	room, bucket := roomOf(memory), at/places
 	if above := room.atAbove(); above > 0 {
 		memory[above+at] = byte(hash >> (64 - lowBits))
 	}
-	e := placeAt(memory, room.atPlaces()+at*placeBytes)
+	e := room.place(memory, at)
 	atomic.StoreUint32(e.proof, p.proof)
 	atomic.StoreUint32(e.expires, p.expires)
 	atomic.StoreUint64(e.word, p.word)
+	var tags byte
+	for i := bucket * places; i < (bucket+1)*places; i++ {
+		if there := room.place(memory, i).load(); there.state() != 0 {
+			tags |= 1 << (there.word >> lowBits & 7)
+		}
+	}
 	memory[headBytes+bucket] |= tags
 	if p.state() == uint64(opening) {
 		word := (*uint64)(unsafe.Pointer(&memory[room.atOpening()+bucket/64*8]))
 		atomic.OrUint64(word, 1<<(bucket%64))
 	}
-	return min(1, least)
 }
 
 // laterThan says whether what the memory of before has of a connection is later than what is there.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync/atomic"
-	"unsafe"
 )
 
 // Older is a connection that is older than a memory.
@@ -30,49 +29,35 @@ const (
 // and counts what finds none.
 func Adopt(memory []byte, c Older, jiffies uint64) {
 	now, hash, room := uint32(jiffies), HashOf(memory, c.Proto, c.Near, c.Far), roomOf(memory)
-	bucket, tag := int(hash>>room.shift()), hash<<lowBits>>lowBits
-	word := func(at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
-	half := func(at int) *uint32 { return (*uint32)(unsafe.Pointer(&memory[at])) }
-	lease := func(state uint32) uint32 { return *half(int(atLease) + 4*int(state)) }
-	first := room.atPlaces() + bucket*places*placeBytes
-	free, tags := -1, byte(1)<<(tag&7)
-	for at := first; at < first+places*placeBytes; at += placeBytes {
-		w := atomic.LoadUint64(word(at))
-		state := uint32(w & stateOf)
-		inUse := state != 0 && atomic.LoadUint32(half(at+int(ofExpires)))-now-1 < lease(state)
-		switch {
-		case inUse && w>>lowBits == tag:
-			if !gives(w, c.State) {
+	second := binary.NativeEndian.Uint32(memory[atSecond:])
+	p := moved{word: hash<<lowBits | uint64(c.State)} // the tag is what is left of the hash
+	p.expires = now + leaseOf(memory, p.state()) - second
+	first, free := int(hash>>room.shift())*places, -1
+	for i := first; i < first+places; i++ {
+		there := room.place(memory, i).load()
+		switch inUse := there.inUse(memory, now); {
+		case inUse && there.word>>lowBits == p.word>>lowBits:
+			if !gives(there, c.State) {
 				return
 			}
-			free = at
+			free = i
 		case !inUse && free < 0:
-			free = at
-		}
-		if state != 0 {
-			tags |= 1 << (w >> lowBits & 7)
+			free = i
 		}
 	}
 	if free < 0 {
-		atomic.AddUint64(word(atRefused), 1)
+		atomic.AddUint64(counter(memory, atRefused), 1)
 		return
 	}
-	expires := now + lease(c.State) - *half(int(atSecond))
-	atomic.StoreUint32(half(free+int(ofProof)), 0)
-	atomic.StoreUint32(half(free+int(ofExpires)), expires)
-	if above := room.atAbove(); above > 0 {
-		memory[above+(free-room.atPlaces())/placeBytes] = byte(hash >> (64 - lowBits))
-	}
-	atomic.StoreUint64(word(free), tag<<lowBits|uint64(c.State))
-	memory[headBytes+bucket] |= tags
+	p.write(memory, hash, free)
 }
 
 // gives says whether what programs have noted gives way to what is known of an older connection:
 // where nothing is proven yet, or where it may have answered the far side.
-func gives(word uint64, known uint32) bool {
-	state := uint32(word & stateOf)
-	return state == uint32(answered) || state == uint32(older) ||
-		known == Stranger && word&first != 0
+func gives(there moved, known uint32) bool {
+	state := there.state()
+	return state == uint64(answered) || state == uint64(older) ||
+		known == Stranger && there.word&first != 0
 }
 
 // HashOf is flow_hash of bpf/flow.h, of what goes from near to far. Other memories begin with a
