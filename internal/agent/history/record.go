@@ -16,16 +16,18 @@ const (
 	point   = 3
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 var errRecord = errors.New("a record is damaged")
 
 // mostRecord bounds what a length may claim.
 const mostRecord = 1 << 20
 
+func sumOf(payload []byte) uint32 {
+	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
+}
+
 func appendRecord(out, payload []byte) []byte {
 	out = binary.AppendUvarint(out, uint64(len(payload)))
-	out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(payload, castagnoli))
+	out = binary.LittleEndian.AppendUint32(out, sumOf(payload))
 	return append(out, payload...)
 }
 
@@ -37,7 +39,7 @@ func nextRecord(b []byte) (payload, rest []byte, err error) {
 	}
 	sum := binary.LittleEndian.Uint32(b[at:])
 	payload, rest = b[at+4:at+4+int(n)], b[at+4+int(n):]
-	if crc32.Checksum(payload, castagnoli) != sum {
+	if sumOf(payload) != sum {
 		return nil, nil, errRecord
 	}
 	return payload, rest, nil

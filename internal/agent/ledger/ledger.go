@@ -182,8 +182,6 @@ const (
 	fileMode   = 0o600
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Wait limits the wait for a command that has the ledger open: those are short.
 const Wait = 10 * time.Second
 
@@ -367,6 +365,7 @@ func (l *Ledger) Bytes() (n int64) {
 }
 
 func sum(k, v []byte) uint32 {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made once, by whoever asks first
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, v)
 }
 

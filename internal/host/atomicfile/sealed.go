@@ -35,10 +35,8 @@ type sealed struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 func sumOf(data []byte) string {
-	return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))
+	return fmt.Sprintf("%08x", crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // unseal returns the data of a file.
