@@ -81,7 +81,7 @@ func Ready(name string, wrong ...error) error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return kernel.Refuse(os.ErrPermission, "measuring needs root: sudo levee bench %s", name)
+		return kernel.RefuseAs(os.ErrPermission, "measuring needs root: sudo levee bench %s", name)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func Interfaces(names []string, some bool) ([]string, error) {
 		}
 	}
 	if len(devs) == 0 && !some {
-		return nil, kernel.Refuse(unix.ENODEV,
+		return nil, kernel.RefuseAs(unix.ENODEV,
 			"no interface of this network namespace fits %s; `ip link` lists what there is",
 			strings.Join(names, ", "))
 	}

@@ -264,7 +264,7 @@ func (u *up) ways() (_ []attach.Try, err error) {
 			}
 		}
 		if mode == store.XDPNative && u.dev.Link != packet.Ethernet {
-			return nil, kernel.Refuse(unix.EOPNOTSUPP,
+			return nil, kernel.RefuseAs(unix.EOPNOTSUPP,
 				"%s has no native XDP: drivers run it on Ethernet frames only; --mode auto takes "+
 					"what there is", u.Dev)
 		}
@@ -327,7 +327,7 @@ func (u *up) joining(mode store.Mode) ([]attach.Try, error) {
 		there = store.XDPGeneric
 	}
 	if mode != store.Auto && mode != there {
-		return nil, kernel.Refuse(unix.EBUSY, "%s runs the dispatcher of libxdp at %s, and the "+
+		return nil, kernel.RefuseAs(unix.EBUSY, "%s runs the dispatcher of libxdp at %s, and the "+
 			"kernel takes no program at %s beside it; leave --mode out, or use --mode tcx",
 			u.Dev, there, mode)
 	}

@@ -20,6 +20,7 @@ var ErrRefused = errors.New("refused by this machine")
 type Refusal struct {
 	Msg string // one line: what was being done, what is missing, what to do
 	Err error  // the cause, or nil
+	As  error  // what callers match, and Msg says in other words; or nil
 }
 
 func (r *Refusal) Error() string {
@@ -29,17 +30,20 @@ func (r *Refusal) Error() string {
 	return r.Msg + ": " + r.Err.Error()
 }
 
-// Unwrap gives the cause and ErrRefused.
+// Unwrap gives the cause, what callers match and ErrRefused.
 func (r *Refusal) Unwrap() []error {
-	if r.Err == nil {
-		return []error{ErrRefused}
-	}
-	return []error{ErrRefused, r.Err}
+	return slices.DeleteFunc([]error{ErrRefused, r.Err, r.As},
+		func(err error) bool { return err == nil })
 }
 
 // Refuse makes a Refusal; err may be nil.
 func Refuse(err error, format string, args ...any) error {
 	return &Refusal{Msg: fmt.Sprintf(format, args...), Err: err}
+}
+
+// RefuseAs makes a Refusal that matches an error, and that says in its own words what this would.
+func RefuseAs(as error, format string, args ...any) error {
+	return &Refusal{Msg: fmt.Sprintf(format, args...), As: as}
 }
 
 // Verifier is a program that the kernel's verifier refused. Error is one line; Log is everything
@@ -196,7 +200,7 @@ func Privileged() error {
 	if missing == nil {
 		return nil
 	}
-	return Refuse(unix.EPERM, "this needs %s; run it as root (sudo)",
+	return RefuseAs(unix.EPERM, "this needs %s; run it as root (sudo)",
 		listed(missing))
 }
 

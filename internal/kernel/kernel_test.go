@@ -170,3 +170,19 @@ func TestRightsAreNotReadFromAFile(t *testing.T) {
 		t.Errorf("%#x without a file, %#x before: %v", now, before, err)
 	}
 }
+
+// An error ended in "there is no interface ...: no such device".
+func TestARefusalSaidItTwice(t *testing.T) {
+	err := RefuseAs(unix.ENODEV, "there is no interface %q", "eth9")
+	if got := err.Error(); got != `there is no interface "eth9"` {
+		t.Error(got)
+	}
+	if !errors.Is(err, unix.ENODEV) || !errors.Is(err, ErrRefused) || errors.Is(err, unix.EPERM) {
+		t.Errorf("matches something else: %v", errors.Unwrap(err))
+	}
+	err = Refuse(unix.EPERM, "read %s", "it")
+	if got := err.Error(); got != "read it: operation not permitted" ||
+		!errors.Is(err, unix.EPERM) {
+		t.Error(got)
+	}
+}

@@ -83,7 +83,7 @@ func refusal(err error) error {
 	level, readErr := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
 	switch {
 	case os.IsNotExist(readErr):
-		return kernel.Refuse(unix.ENOTSUP,
+		return kernel.RefuseAs(unix.ENOTSUP,
 			"take samples: this kernel has no perf events (CONFIG_PERF_EVENTS)")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return kernel.Refuse(err, "take samples: kernel.perf_event_paranoid is %s and this "+

@@ -54,7 +54,7 @@ func readKernel() (*symbols, error) {
 		return nil, err
 	}
 	if s.hidden() {
-		return nil, kernel.Refuse(os.ErrPermission,
+		return nil, kernel.RefuseAs(os.ErrPermission,
 			"read the addresses of the kernel's functions: kernel.kptr_restrict hides them; "+
 				"sysctl kernel.kptr_restrict=1, and run this as root")
 	}

@@ -116,7 +116,7 @@ func RefuseLayer(d *Device) error {
 }
 
 func NoInterface(name string) error {
-	return kernel.Refuse(unix.ENODEV,
+	return kernel.RefuseAs(unix.ENODEV,
 		"there is no interface %q in this network namespace; `ip link` lists what there is", name)
 }
 

@@ -33,8 +33,9 @@ func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 	switch ProgramName(d.XDP) {
 	case strconv.Quote(dispatcher.Name):
 	case strconv.Quote(monitorProgram):
-		return false, kernel.Refuse(unix.EBUSY, "%s runs the monitor of streams at XDP%s: end it, "+
-			"or begin it without --mode xdp, so that it is behind policies", d.Name, heldBy(d.XDP))
+		return false, kernel.RefuseAs(unix.EBUSY, "%s runs the monitor of streams at XDP%s: end "+
+			"it, or begin it without --mode xdp, so that it is behind policies", d.Name,
+			heldBy(d.XDP))
 	default:
 		return false, foreignError(unix.EBUSY, d, fmt.Sprintf("remove it first (`ip link set dev "+
 			"%s %s off`, or with the tool that attached it)", d.Name, d.XDPOff))

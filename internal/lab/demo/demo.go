@@ -61,7 +61,7 @@ var (
 // was interrupted.
 func Run(ctx context.Context, o Options) (err error) {
 	if os.Geteuid() != 0 {
-		return kernel.Refuse(os.ErrPermission,
+		return kernel.RefuseAs(os.ErrPermission,
 			"the demo needs root for its network namespaces: sudo levee lab demo")
 	}
 	o.complete()

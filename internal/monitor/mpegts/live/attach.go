@@ -57,7 +57,7 @@ func Open(dev, mode string, o Options) (*Monitor, error) {
 		if noTCX != nil {
 			what = "and " + noTCX.Error()
 		}
-		return nil, kernel.Refuse(unix.EBUSY, "%s already runs the XDP program %s: %s", dev,
+		return nil, kernel.RefuseAs(unix.EBUSY, "%s already runs the XDP program %s: %s", dev,
 			attach.ProgramName(d.XDP), what)
 	}
 	m, err := load(&o, mode == XDP, d.Link != packet.L3)
