@@ -273,7 +273,7 @@ static __always_inline int look(void *ctx, __u64 flow, __u32 place, __u32 i, __u
 		return ECHO_NOTHING;
 	if (f->made == ECHO_A2S)
 		return look_a2s(ctx, m, place & 0xffff, at, &v, hook);
-	return may_hold(m, line_of(flow)) && was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
+	return was_given(m, &v) ? ECHO_PROOF : ECHO_WRONG;
 }
 
 static __noinline int echo_look_xdp(struct xdp_md *ctx, __u64 flow, __u32 place, __u32 i, __u32 at)
@@ -297,7 +297,8 @@ static __noinline int echo_prove(__u64 flow)
 }
 
 // tell looks in a packet for what its flow was given. place is where the UDP header begins, and the
-// bytes from there on above it; port is that of the service.
+// bytes from there on above it; port is that of the service. What replies gave is looked for where
+// the line may hold something: a stranger's packet is of some length, and has a wrong value there.
 static __always_inline int tell(void *ctx, __u64 flow, __u32 place, __u32 port, int hook)
 {
 	__u32 zero = 0;
@@ -306,9 +307,11 @@ static __always_inline int tell(void *ctx, __u64 flow, __u32 place, __u32 port, 
 
 	if (!m || !all)
 		return 0;
+	int may = may_hold(m, line_of(flow));
+
 	for (int i = 0; i < ECHO_FORMS; i++) {
 		const struct echo_form *f = &all->form[i];
-		int found = ECHO_NOTHING;
+		int found = ECHO_NOTHING, looks = may || f->made == ECHO_A2S;
 
 		if (i >= all->n)
 			break;
@@ -319,8 +322,14 @@ static __always_inline int tell(void *ctx, __u64 flow, __u32 place, __u32 port, 
 
 			if (j >= f->ins)
 				break;
-			is = hook == HOOK_TCX ? echo_look_tcx(ctx, flow, place, i, f->in[j]) :
-						echo_look_xdp(ctx, flow, place, i, f->in[j]);
+			if ((place >> 16) < UDP_HEADER + f->in[j] + f->bytes)
+				continue;
+			if (!looks)
+				is = ECHO_WRONG;
+			else if (hook == HOOK_TCX)
+				is = echo_look_tcx(ctx, flow, place, i, f->in[j]);
+			else
+				is = echo_look_xdp(ctx, flow, place, i, f->in[j]);
 			if (is > found)
 				found = is;
 			if (is == ECHO_PROOF)
