@@ -25,7 +25,7 @@ func (c *compiler) emitFunction(f *plan.Function) {
 	c.BeginFunction(functionLabel(f), c.givesContext(f.Rules))
 	c.BeginCounts(f.Rules)
 	c.loadRegs(&f.Asks)
-	in := &scope{f.Family, f.Within, f.Asks}
+	in := &scope{family: f.Family, within: f.Within, holds: f.Asks}
 	for _, b := range f.Do {
 		c.block(in, b)
 	}

@@ -1,6 +1,8 @@
 package codegen
 
 import (
+	"slices"
+
 	"github.com/cilium/ebpf/asm"
 
 	"levee/internal/filter/codegen/env"
@@ -14,6 +16,8 @@ type scope struct {
 	family ir.Family
 	within bool        // the packet is one within a tunnel
 	holds  plan.Fields // those with a register of their own are there; all are in struct key
+	// strangers says that a rule behind this one, of the same block, is a greylist.
+	strangers bool
 }
 
 // loadRegs fills the registers that blocks expect from struct key.
@@ -115,7 +119,8 @@ func (c *compiler) block(in *scope, b plan.Block) {
 	c.measured(b, func() {
 		switch b := b.(type) {
 		case *plan.Straight:
-			for _, r := range b.Rules {
+			for i, r := range b.Rules {
+				in.strangers = slices.ContainsFunc(b.Rules[i+1:], c.isGreylist)
 				c.measured(r, func() { c.rule(in, r) })
 			}
 		case *plan.RuleTree:

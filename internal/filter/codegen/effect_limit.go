@@ -19,6 +19,9 @@ import (
 func (c *compiler) limit(in *scope, r *ir.Rule, e ir.Effect) {
 	l := c.limitOf(e.Limit)
 	within := c.Fresh("within")
+	if in.strangers && len(l.Keys) == 1 && limit.Size(l.Limit) > near {
+		c.touchStranger(in)
+	}
 	// The hashes of all keys but the last wait in R5 and R4, which loads of fields do not use.
 	wait := []asm.Register{asm.R5, asm.R4}
 	n := len(l.Keys)

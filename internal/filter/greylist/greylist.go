@@ -39,6 +39,9 @@ const (
 	Dropped = int32(againGreylistResultGREYLIST_DROPPED)
 )
 
+// LineBits are those of a hash, the upper ones, that name its line.
+const LineBits = 20
+
 // MaxInstructions limits the instructions of the function.
 const MaxInstructions = 900
 
@@ -125,6 +128,18 @@ func Emit(b *assembler.Builder, r Room) error {
 			}
 			return body
 		}})
+}
+
+// Touch emits a load of the line of the client whose hash is in R0, for a memory of a room. R0 and
+// R1 are used.
+func Touch(b *assembler.Builder, r Room) {
+	b.Emit(
+		asm.RSh.Imm(asm.R0, int32(r.shift())),
+		asm.LSh.Imm(asm.R0, int32(bits.Len(lineBytes-1))),
+		asm.LoadMapValue(asm.R1, 0, uint32(HeadBytes)).WithReference(Map),
+		asm.Add.Reg(asm.R1, asm.R0),
+		asm.LoadMem(asm.R0, asm.R1, 0, asm.Word),
+	)
 }
 
 // Seed draws the key of a memory and writes its times. The memory is all zero else.
