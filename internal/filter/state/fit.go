@@ -12,8 +12,8 @@ import (
 // unless the policy says how many connections may be known: these may take more.
 const (
 	share     = 128
-	mostFor   = 4   // connections
-	strangers = 240 // of greylists, beside that share: 64 MB of what the kernel leaves of 16 GB
+	mostFor   = 4  // connections
+	strangers = 60 // of greylists, beside that share: 64 MB of what the kernel leaves of 4 GB
 )
 
 // NoMemory is the error where the connections of a policy need too much of the machine's memory.

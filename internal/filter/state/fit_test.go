@@ -85,11 +85,11 @@ func TestASmallMachineTakesMemoryFromLimits(t *testing.T) {
 	}
 }
 
-// Of 16 GB the kernel leaves less; greylists have their largest memory there.
+// Of 4 GB the kernel leaves less; greylists have their largest memory there.
 func TestGreylistsHaveAShareOfTheirOwn(t *testing.T) {
 	for memory, want := range map[uint64]greylist.Room{0: greylist.Usual,
-		gigabyte / 8: greylist.MinRoom, gigabyte: greylist.MaxRoom / 16,
-		15*gigabyte + gigabyte/2: greylist.MaxRoom} {
+		gigabyte / 32: greylist.MinRoom, gigabyte: greylist.MaxRoom / 4,
+		3*gigabyte + 7*gigabyte/8: greylist.MaxRoom} {
 		u := all()
 		if err := u.Fit(0, memory); err != nil {
 			t.Fatal(err)
