@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath $(filter-out -buildvcs=% -trimpath,$
 # The binary names its commit, where git is there and trusts the owner of this directory.
 VCS := $(if $(shell git rev-parse HEAD 2>/dev/null),true,false)
 
-.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench state-proof state-attack state-random \
+.PHONY: help toolchain build demo generate test generated-lint tests lint bench bench-scale state-bench proof-bench state-proof state-attack state-random \
 	agent-proof profiles-proof wrap-test soak gen-proof probe-proof kernels drivers kernels-long packages packages-test boot-test life-test tutorial-test release \
 	release-files release-key release-test dashboard-proof diff-proof stream-proof
 
@@ -47,6 +47,7 @@ help:
 	@echo 'make probe-proof  levee probe, nmap and masscan on a network of 254 addresses with 200 services, NAT and loss (root; two minutes)'
 	@echo 'make gen-proof   what the packet generator promises, at length (root; about five minutes)'
 	@echo 'make state-bench what limits, connections, fragments and cookies cost a packet, three times (root)'
+	@echo 'make proof-bench what proofs, names, DNS cookies and searches cost, for an idle machine (root; three minutes)'
 	@echo 'make state-proof limits, connections and cookies against floods, at length (root; about a quarter of an hour)'
 	@echo 'make state-attack 5 million forged packets of each of 145 kinds, beside sessions, at four hooks (root; an hour)'
 	@echo 'make state-random 30,000 random sequences of packets both ways, by the oracle, at four hooks (root; twenty minutes)'
@@ -218,6 +219,13 @@ agent-proof:
 state-bench:
 	@scripts/deps bench
 	$(GO) test -timeout 30m -run '^$$' -bench 'Limit|RatesByPrefix|Connection|Fragments|Answer|Proven' -count 3 ./internal/dataplane
+
+# What proofs by echo, names of DNS, cookies for queries and searches in payloads cost, once.
+proof-bench:
+	@scripts/deps bench
+	$(GO) test -run '^$$' -bench 'Echo/IPv4|Names/^million|Strangers' -benchtime 6x ./internal/dataplane
+	$(GO) test -run '^$$' -bench 'Cookie/^query' -benchtime 1x ./internal/bench/flood
+	$(GO) test -run '^$$' -bench BytesInPairs -benchtime 6x ./internal/filter/codegen
 
 # What limits, connections and cookies promise against floods, at length: no honest packet lost beside ten million
 # forged sources, no connection ended by 5 million new ones a second, listeners reached that saw nobody for three
