@@ -51,10 +51,12 @@ func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
 		k := beginning(s, link)
 		k.Has = entries.has
 		k.Known[field.Proven] = one(0)
-		if prog.Answered(&k.Traffic) { // who is asked shows that he is there, and says it again
+		d := prog.FirstUnanswered(&k.Traffic)
+		if d == nil && prog.Answered(&k.Traffic) { // who is asked shows that he is there
 			k.Known[field.Proven] = one(1)
+			d = prog.FirstDropped(&k.Traffic)
 		}
-		if d := prog.FirstDropped(&k.Traffic); d != nil {
+		if d != nil {
 			s.What = "a new connection such as " + s.What
 			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
 				Packet: k.words(d), Remedy: remedy(s)}

@@ -27,6 +27,15 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 			"default drop\n", "the default (edge.levee:4)"},
 		{"cookie dns udp port 53\npass established\npass proven tcp port 22\ndefault drop\n",
 			"the default (edge.levee:4)"},
+		// a cookie answers some
+		{"cookie tcp from port < 32768 port 22\npass established\npass proven tcp port 22\n" +
+			"default drop\n", "the default (edge.levee:4)"},
+		{"drop tcp syn from port < 32768 not proven as \"low\"\ncookie tcp port 22\n" +
+			"pass established\npass proven tcp port 22\ndefault drop\n",
+			`"low" (edge.levee:1)`},
+		{"cookie tcp from port < 32768 port 22\npass tcp port 22\ndefault drop\n", ""},
+		{"cookie tcp port 22\npass established\ndrop proven tcp port 22 as \"twice\"\n" +
+			"default pass\n", `"twice" (edge.levee:3)`},
 		{"pass established\npass proven tcp port 22\ndefault drop\n",
 			"the default (edge.levee:3)"},
 		{"limit tcp syn port 22 rate 10/m by source\ndefault pass\n", ""},

@@ -48,6 +48,13 @@ func (prog *Program) FirstDropped(t *Traffic) *Dropped {
 	return prog.firstThat(t, (*Action).Takes)
 }
 
+// FirstUnanswered does the same where a cookie that answers is the end of what comes to it: who is
+// asked says his packet again.
+func (prog *Program) FirstUnanswered(t *Traffic) *Dropped {
+	return prog.first(t, (*Action).Takes,
+		func(a *Action) bool { return a.Decides() || a.answers() })
+}
+
 // Drops says whether all of the packets are dropped for sure, whatever is not known of them. It is
 // false where there are too many kinds of them to tell.
 func (prog *Program) Drops(t *Traffic) bool {
@@ -101,19 +108,26 @@ func (prog *Program) FirstLimited(t *Traffic, is func(*policy.Limit) bool) *Drop
 // Answered says whether some of the packets come to a cookie that answers each SYN of clients that
 // are not proven, however few come.
 func (prog *Program) Answered(t *Traffic) bool {
-	return prog.firstThat(t, func(a *Action) bool {
-		return slices.ContainsFunc(a.Effects, func(e Effect) bool {
-			return e.Action == action.Cookie && e.Answers == action.SYNs && e.Value == 0
-		})
-	}) != nil
+	return prog.firstThat(t, (*Action).answers) != nil
+}
+
+func (a *Action) answers() bool {
+	return slices.ContainsFunc(a.Effects, func(e Effect) bool {
+		return e.Action == action.Cookie && e.Answers == action.SYNs && e.Value == 0
+	})
 }
 
 // firstThat finds the first rule that does what is wanted and that some of the packets reach.
 func (prog *Program) firstThat(t *Traffic, does func(*Action) bool) *Dropped {
+	return prog.first(t, does, (*Action).Decides)
+}
+
+// first does so where rules that end it are the last for the packets that they take.
+func (prog *Program) first(t *Traffic, does, ends func(*Action) bool) *Dropped {
 	open := []*box{t.box()}
 	for i := range prog.Lists[t.Class.Index()] {
 		r := &prog.Lists[t.Class.Index()][i]
-		if !r.Action.Decides() && !does(r.Action) {
+		if !ends(r.Action) && !does(r.Action) {
 			continue
 		}
 		conds, possible := t.known(r.Conds)
