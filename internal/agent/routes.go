@@ -111,7 +111,8 @@ func (a *Agent) routes() []api.Route {
 				return &NotifyReport{a.notified()}, nil
 			}),
 		api.Post("/api/v1/notifications/{name}/test", api.Operator,
-			"Send a message to a target of notifications at once, which its limit does not count.",
+			"Send a message to a target of notifications at once, which its limit does not count: "+
+				"5 a minute at most.",
 			a.testNotification),
 		api.Get("/api/v1/lists/held", api.Viewer,
 			"Changes of lists that wait until they are accepted.", a.heldQuery),
@@ -135,6 +136,8 @@ func (a *Agent) testNotification(ctx context.Context, in *TestInput) (*NotifyRep
 	switch {
 	case errors.Is(err, notify.ErrNoTarget):
 		return nil, api.Refuse(http.StatusNotFound, "%v", err)
+	case errors.Is(err, notify.ErrTested):
+		return nil, api.Refuse(http.StatusTooManyRequests, "%v", err)
 	case err != nil:
 		return nil, api.Refuse(http.StatusBadGateway, "%s was not told: %v", in.Name, err)
 	}

@@ -189,7 +189,7 @@ func newNotifyTest(e *env) *cobra.Command {
 		Short: "Send one message to a target, and say what becomes of it",
 		Long: `Send one message to a target at once: by the agent, so that it is known to reach the target from
 its unit; by this command where no agent runs, or it has not read of the target yet. Limits do not
-count it.`,
+count it; the agent sends five a minute at most.`,
 		Example: "  sudo levee agent notify test ops",
 		Args:    cli.WantArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,6 +23,18 @@ func TestAShortTextThatIsCheckedTookAllMemory(t *testing.T) {
 	out, err := checkText(t.Context(), in)
 	if err != nil || out.OK || len(out.Diagnostics) == 0 ||
 		!strings.Contains(fmt.Sprint(out.Diagnostics), "more than 1048576 elements together") {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// TestNobodyWaitsForACheck: texts of callers that had gone were checked all the same, one after
+// another, before that of who still waited.
+func TestNobodyWaitsForACheck(t *testing.T) {
+	ctx, gone := context.WithCancel(t.Context())
+	gone()
+	in := &checkInput{}
+	in.Body.Text = "default pass\n"
+	if out, err := checkText(ctx, in); out != nil || err == nil {
 		t.Errorf("%+v, %v", out, err)
 	}
 }

@@ -135,9 +135,12 @@ type checkedResult struct {
 var checking sync.Mutex // one check at a time: they take processor time
 
 // checkText checks a policy. It opens no file: a caller may not read this machine's by diagnostics.
-func checkText(_ context.Context, in *checkInput) (*checkReport, error) {
+func checkText(ctx context.Context, in *checkInput) (*checkReport, error) {
 	checking.Lock()
 	defer checking.Unlock()
+	if ctx.Err() != nil { // nobody waits for it any more
+		return nil, ctx.Err()
+	}
 	name := in.Body.Name
 	if name == "" {
 		name = "policy"

@@ -47,6 +47,7 @@ type Notifier struct {
 
 	mu      sync.Mutex
 	workers []*worker
+	tested  map[string][]time.Time // the last tests, as many as are counted
 	stamp   os.FileInfo
 	parts   *part.Register
 	file    *part.Part
@@ -55,7 +56,7 @@ type Notifier struct {
 // New makes a notifier for a file, which may come and change later. parts is told of the file and
 // of each target.
 func New(path string, parts *part.Register) *Notifier {
-	return &Notifier{path: path, backoff: backoff, parts: parts,
+	return &Notifier{path: path, backoff: backoff, parts: parts, tested: map[string][]time.Time{},
 		file: parts.Begin(part.File, path, "")}
 }
 
@@ -371,8 +372,33 @@ func (w *worker) told(m *Message, err error) {
 	}
 }
 
-// Test sends a message to a target as the file has it now, which no limit counts, and returns why
-// it was not taken.
+// Tests are for somebody who looks at what comes of each. Who may ask for one could hold up what is
+// told, or have a command begin without end.
+const (
+	mostTests   = 5
+	testsWithin = time.Minute
+)
+
+// ErrTested is returned for one test too many.
+var ErrTested = fmt.Errorf("it had %d tests within a minute: try again in a minute", mostTests)
+
+// begins notes a test of a target, if another may begin.
+func (n *Notifier) begins(name string, now time.Time) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := slices.DeleteFunc(n.tested[name], func(t time.Time) bool {
+		return now.Sub(t) >= testsWithin
+	})
+	may := len(last) < mostTests
+	if may {
+		last = append(last, now)
+	}
+	n.tested[name] = last
+	return may
+}
+
+// Test sends a message to a target as the file has it now, which its limit does not count, and
+// returns why it was not taken.
 func (n *Notifier) Test(ctx context.Context, name string) error {
 	all, err := decode(n.path)
 	if err != nil {
@@ -381,6 +407,9 @@ func (n *Notifier) Test(ctx context.Context, name string) error {
 	at := slices.IndexFunc(all, func(t Target) bool { return t.Name == name })
 	if at < 0 {
 		return ErrNoTarget
+	}
+	if !n.begins(name, time.Now()) {
+		return ErrTested
 	}
 	m := NewTest()
 	if err = all[at].Check(); err == nil {

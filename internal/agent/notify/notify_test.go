@@ -148,6 +148,25 @@ func TestATestGoesWhereTheFileSaysNow(t *testing.T) {
 	}
 }
 
+// TestTestsEnd: whoever had a token of the role operator had a target told, or a command run, as
+// often and as many at once as he asked, and what was to be told was refused as too much.
+func TestTestsEnd(t *testing.T) {
+	n := New(filepath.Join(t.TempDir(), "notify.json"), nil)
+	now := time.Now()
+	sent := 0
+	for i := range 20 {
+		if n.begins("ops", now.Add(time.Duration(i)*time.Second)) {
+			sent++
+		}
+	}
+	if sent != mostTests {
+		t.Errorf("%d of 20 tests within 20 s were sent", sent)
+	}
+	if !n.begins("other", now) || !n.begins("ops", now.Add(testsWithin)) {
+		t.Error("another target, or one that was tested a minute ago, is not tested")
+	}
+}
+
 func TestALimitHoldsBackAndTellsASummary(t *testing.T) {
 	var got []Message
 	all := Ways
