@@ -43,7 +43,10 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	other := exec.Command("flock", "-F", path, "sh", "-c", "echo locked; exec sleep 60")
+	other := exec.Command("flock", "-F", path, "sh", "-c", "echo locked; read end")
+	if _, err := other.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := other.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +67,7 @@ func TestWaitingForALockEndsAndNamesItsHolder(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("process %d (sleep)", other.Process.Pid); !strings.Contains(err.Error(),
+	if want := fmt.Sprintf("process %d (sh)", other.Process.Pid); !strings.Contains(err.Error(),
 		want) && !strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -16,6 +16,9 @@ import (
 	"levee/internal/lang/syntax"
 )
 
+// question is what messages call a question, counts the action that it gets to be a rule.
+const question, counts = "the question", "count "
+
 // Question is a match that is asked of a policy.
 type Question struct {
 	Policy *policy.Policy // with a rule of the match in front, which only counts
@@ -27,17 +30,16 @@ type Question struct {
 // question, the diagnostics say why.
 func Ask(name string, text []byte, match string, open func(string) (io.ReadCloser, error)) (
 	*Question, diag.Diagnostics) {
-	const title = "the question"
-	rule := "count " + match
+	rule := counts + match
 	if rest, leaves := strings.CutPrefix(match, "out "); leaves {
-		rule = "out count " + rest
+		rule = "out " + counts + rest
 	}
-	asked, ds := syntax.Parse(title, []byte(rule))
+	asked, ds := syntax.Parse(question, []byte(rule))
 	if ds.HasErrors() {
-		return nil, ds
+		return nil, asAsked(ds, question, 1)
 	}
 	if len(asked.Stmts) != 1 {
-		c := &diag.Collector{File: title}
+		c := &diag.Collector{File: question}
 		c.Errorf(diag.Pos{}, "a question is one match, as tcp port 22.", "%q is no match", match)
 		return nil, c.Diagnostics(match)
 	}
@@ -49,17 +51,26 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	tree.Stmts = append(tree.Stmts[last:], tree.Stmts[:last]...)
 	p, ds := resolve.Question(tree, open)
 	if ds.HasErrors() || p == nil {
-		for i := range ds {
-			if ds[i].File == name && ds[i].Line == tree.Stmts[0].Place().Line {
-				ds[i].File, ds[i].Line = title, 1
-			}
-		}
-		return nil, ds
+		return nil, asAsked(ds, name, tree.Stmts[0].Place().Line)
 	}
-	if rule != "count "+match {
+	if rule != counts+match {
 		p = p.Leaving()
 	}
 	return &Question{p, p.RuleSlot(0)}, nil
+}
+
+// asAsked has what is said of a line be said of the question, which has no action.
+func asAsked(ds diag.Diagnostics, file string, line int32) diag.Diagnostics {
+	for i := range ds {
+		d := &ds[i]
+		if d.File != file || d.Line != line {
+			continue
+		}
+		d.File, d.Line, d.Source = question, 1, strings.Replace(d.Source, counts, "", 1)
+		d.Col, d.EndCol = max(1, d.Col-int32(len(counts))), max(1, d.EndCol-int32(len(counts)))
+		d.SourceSkip = max(0, d.SourceSkip-len(counts))
+	}
+	return ds
 }
 
 // Way is packets of a question that one rule decides.
