@@ -155,7 +155,8 @@ var fileFormats = []Format{
 			"MariaDB)",
 		Patterns: []string{
 			ofMySQL("Aborted connection <number> to db: 'unconnected' user: 'unauthenticated' " +
-				"host: '<addr>' (<text>)"),
+				"host: '<addr>' (<This connection closed normally without authentication|Got <an " +
+				"error|timeout> reading communication packets>)<|.>"),
 		}},
 	{Name: "asterisk-auth",
 		What: "an answer to a challenge was wrong (Asterisk)",

@@ -272,6 +272,7 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 		"sshd[1]: Failed password for a from 192.0.2.1 port 22 ssh2",
 		"x from 192.0.2.1 port 1 ssh1: ruser y",
 		"x 192.0.2.1 port 4: Change of username or service not allowed: y",
+		"unauthenticated' host: '192.0.2.1' (a",
 	}
 	esc := strings.NewReplacer(`"`, `\x22`, `\`, `\x5C`)
 	frames := []string{ // %[1]s is what the attacker wrote, %[2]s as web servers log it
@@ -322,6 +323,10 @@ func TestNobodyShutsOutAnother(t *testing.T) {
 			"%.100[3]s [preauth]",
 		"Nov 25 01:31:58 h sshd[1]: Disconnecting invalid user %[1]s 203.0.113.9 port 4: " +
 			"no authentication methods enabled [preauth]",
+		"2026-11-25  1:31:58 339 [Warning] Aborted connection 339 to db: 'unconnected' user: " +
+			"'%[1]s' host: '203.0.113.9' (Got an error reading communication packets)",
+		"2026-11-25  1:31:58 339 [Warning] Aborted connection 339 to db: 'unconnected' user: " +
+			"'%[1]s' host: 'host.example' (Got an error reading communication packets)",
 	}
 	with := func(frame, name string) string {
 		// sshd logs the first 100 bytes of such a message.

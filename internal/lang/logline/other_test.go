@@ -130,7 +130,7 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				"closed normally without authentication)",
 			"2026-11-25T01:31:58.123456Z 7 [Note] [MY-010914] [Server] Aborted connection 7 to " +
 				"db: 'unconnected' user: 'unauthenticated' host: '2001:db8::9' (Got an error " +
-				"reading communication packets)",
+				"reading communication packets).",
 		},
 		"asterisk-auth": {
 			ast + "NOTICE[7] chan_sip.c: Registration from '\"7\" <sip:7@192.0.2.5>' failed for " +
@@ -350,6 +350,8 @@ func TestWhatCouldNotBeAskedIsNoFailure(t *testing.T) {
 			`login with USER and PASS."`,
 		"[2026-11-25 01:31:58] NOTICE[7] res_pjsip/pjsip_distributor.c: Request 'REGISTER' from " +
 			"'<sip:1@192.0.2.5>' failed for '203.0.113.9:5089' (callid: x) - Error to authenticate",
+		"2026-11-25  1:31:58 339 [Warning] Aborted connection 339 to db: 'unconnected' user: " +
+			"'unauthenticated' host: '203.0.113.9' (Too many connections)",
 	} {
 		isOfNoFormat(t, line)
 	}
