@@ -179,7 +179,7 @@ func TestCommandsSayWhatAnInterfaceIsCalledNow(t *testing.T) {
 	rename(t, "lv0", "lan0")
 	for name, ask := range map[string]func(context.Context) error{
 		"confirm": func(ctx context.Context) error { _, err := Confirm(ctx, "lv0"); return err },
-		"live":    func(ctx context.Context) error { return LiveDown(ctx, "lv0") },
+		"renew":   func(ctx context.Context) error { return LiveRenew(ctx, "lv0", time.Hour) },
 		"move":    func(ctx context.Context) error { _, err := MoveOn(ctx, "lv0", ""); return err },
 		"set": func(ctx context.Context) error {
 			_, err := sets.Open(ctx, "lv0", "abusers")

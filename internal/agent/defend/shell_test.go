@@ -4,11 +4,15 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"levee/internal/agent/rulebook"
+	"levee/internal/lang/policy"
 )
 
 var shellSchedules = flag.Int("shell-schedules", 240, "random schedules of the shell")
@@ -127,6 +131,34 @@ func TestRulesGoIntoAnotherPolicy(t *testing.T) {
 		if got := s.k.texts(); !slices.Contains(got, before[0]) {
 			t.Errorf("%q became %q", before, got)
 		}
+		s.over()
+		s.end()
+	})
+}
+
+// TestARuleIsWrittenIntoThePolicyThatHasCome: straight after `levee up`, amid a flood, a rule of
+// the API was refused, since another policy had come into force.
+func TestARuleIsWrittenIntoThePolicyThatHasCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flooded(t)
+		s.k.replace(t)
+		r := rulebook.Rule{Origin: policy.CommandOrigin, Dev: s.dev, Since: time.Now(),
+			Until: time.Now().Add(time.Hour)}
+		s.w.Do(func() {
+			s.w.Book = rulebook.Open(filepath.Join(t.TempDir(), "rules.json"))
+			err := s.w.write(t.Context(), &r, "drop udp from 203.0.113.0/24")
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if got := s.k.texts(); !slices.Contains(got, r.Rule) {
+			t.Errorf("in force: %q", got)
+		}
+		s.w.Do(func() {
+			if err := s.w.erase(t.Context(), r.ID, byWriter); err != nil {
+				t.Error(err)
+			}
+		})
 		s.over()
 		s.end()
 	})

@@ -13,6 +13,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/rulebook"
+	"levee/internal/dataplane"
 	"levee/internal/lang/action"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/resolve"
@@ -88,8 +89,20 @@ func (w *Watcher) gone(g *episode.Gone) {
 	wrote(w.files.rules, w.Book.Path(), w.Book.Remove(g.Label))
 }
 
-// write puts a rule of a writer into force, or leaves all as it is.
+// write puts a rule of a writer into force, or leaves all as it is. Into a policy that has come
+// into force meanwhile it goes at the next try.
 func (w *Watcher) write(ctx context.Context, r *rulebook.Rule, text string) (err error) {
+	for range writeTries {
+		if err = w.tryWrite(ctx, r, text); !errors.Is(err, dataplane.ErrOtherPolicy) {
+			break
+		}
+	}
+	return err
+}
+
+const writeTries = 3
+
+func (w *Watcher) tryWrite(ctx context.Context, r *rulebook.Rule, text string) (err error) {
 	_ = w.settle(ctx) // what was wrong with that is told elsewhere
 	if !w.floods.Room(r.Origin) {
 		return errFull
