@@ -37,7 +37,8 @@ A policy that could drop a packet of an established SSH session of this machine,
 connection over which the command is being run, is refused, with the rule that would do it and the
 packet. So is one that drops the ARP or neighbour discovery without which such a session ends.
 What dynamic sets hold now is taken into account. --force overrides. Where a session goes on and the
-policy drops the first packet of another like it, so that nobody can log in again, a warning says so.
+policy drops the first packet of another like it, or the answer to that, so that nobody can log in
+again, a warning says so.
 
 If the machine cannot load or attach a policy that says "on error pass" or "on error drop", its
 protect rules, the essential rules and that default are put in force instead, in the same way, and

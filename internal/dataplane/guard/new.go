@@ -22,21 +22,36 @@ const (
 // takes by itself.
 func beginning(s session.Session, link packet.Link) packets {
 	k := arriving(s, link)[0]
-	headers := k.Known[field.Len][0].Lo // a packet of nothing else
 	k.Known[field.SrcPort] = span(firstPort, 1<<16-1)
-	k.Known[field.TCPFlags] = field.Join([]field.Range{
-		{Lo: packet.SYN, Hi: packet.SYN},
-		{Lo: packet.SYN | packet.ECE | packet.CWR, Hi: packet.SYN | packet.ECE | packet.CWR},
-	})
-	k.Known[field.Len] = span(headers+minOptions, headers+maxOptions)
 	k.Known[field.Flow] = one(0)
-	k.Known[field.TCPWindow] = span(minWindow, 1<<16-1)
-	k.Known[field.DSCP] = one(0)
+	k.first(packet.SYN, packet.SYN|packet.ECE|packet.CWR)
 	return k
 }
 
+// welcome returns the packet by which this machine answers the first one of such a connection. It
+// is established by its form.
+func welcome(p *policy.Policy, s session.Session, link packet.Link) packets {
+	k := answers(p, s, link)[0]
+	k.Known[field.DstPort] = span(firstPort, 1<<16-1)
+	k.first(packet.SYN|packet.ACK, packet.SYN|packet.ACK|packet.ECE)
+	return k
+}
+
+// first has packets be those that begin a connection, with one of the flags.
+func (k *packets) first(flags ...uint64) {
+	headers := k.Known[field.Len][0].Lo // a packet of nothing else
+	k.Known[field.TCPFlags] = nil
+	for _, v := range flags {
+		k.Known[field.TCPFlags] = append(k.Known[field.TCPFlags], one(v)...)
+	}
+	k.Known[field.Len] = span(headers+minOptions, headers+maxOptions)
+	k.Known[field.TCPWindow] = span(minWindow, 1<<16-1)
+	k.Known[field.DSCP] = one(0)
+}
+
 // CheckNew returns a *CutError for the first session that its other end could not begin again: of
-// which the policy would drop a first packet, though it may well pass all others. What this machine
+// which the policy would drop a first packet, or the answer to it, though it may well pass all
+// others. What this machine
 // began by itself, as a tunnel to whom it works for, nobody begins at its port.
 func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
 	entries Entries) error {
@@ -56,10 +71,21 @@ func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
 			k.Known[field.Proven] = one(1)
 			d = prog.FirstDropped(&k.Traffic)
 		}
-		if d != nil {
+		cut := func(d *ir.Dropped, needs, packet, remedy string) error {
 			s.What = "a new connection such as " + s.What
-			return &CutError{Session: s, Decider: oracle.Decider(p, p.Slots()[d.Slot]),
-				Packet: k.words(d), Remedy: remedy(s)}
+			return &CutError{Session: s, Needs: needs, Packet: packet, Remedy: remedy,
+				Decider: oracle.Decider(p, p.Slots()[d.Slot])}
+		}
+		if d != nil {
+			return cut(d, "", k.words(d), remedy(s))
+		}
+		if prog.Out == nil {
+			continue
+		}
+		k = welcome(p, s, link)
+		k.Has = entries.has
+		if d := prog.Out.FirstDropped(&k.Traffic); d != nil {
+			return cut(d, "the answer to its first packet", "", k.remedy)
 		}
 	}
 	return nil

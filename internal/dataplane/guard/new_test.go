@@ -58,6 +58,41 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 	}
 }
 
+// TestTheAnswerToTheNextLoginWasDroppedInSilence: rules for what leaves were asked about packets of
+// the session alone.
+func TestTheAnswerToTheNextLoginWasDroppedInSilence(t *testing.T) {
+	for text, decider := range map[string]string{
+		"out drop tcp flags syn,ack as \"answers\"\ndefault pass": `"answers" (edge.levee:1)`,
+		"out pass tcp from port 22 flags ack/syn,ack\ndefault pass\nout default drop": "the default " +
+			"(edge.levee:3)",
+		"out drop tcp from port 22 port < 32768 as \"low\"\ndefault pass": `"low" (edge.levee:1)`,
+		"out drop tcp uid 0 flags syn,ack\ndefault pass":                  "`out drop",
+		"out pass established\nout default drop\ndefault pass":            "",
+		"out pass tcp from port 22\nout default drop\ndefault pass":       "",
+		"out drop tcp syn\ndefault pass":                                  "",
+		"out drop tcp uid 33 flags syn,ack\ndefault pass":                 "",
+		"out drop tcp from port 22 port < 1024\ndefault pass":             "",
+	} {
+		p := parse(t, text+"\n")
+		if err := Check(p, packet.Ethernet, rooted(), nil); err != nil {
+			t.Errorf("%q: the session ends: %v", text, err)
+		}
+		var cut *CutError
+		err := CheckNew(p, packet.Ethernet, rooted(), nil)
+		if (decider == "") != (err == nil) || err != nil && (!errors.As(err, &cut) ||
+			!strings.HasPrefix(cut.Decider, decider) || !strings.HasPrefix(cut.Remedy, "out ")) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	want := "a new connection such as an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, " +
+		"would end: the answer to its first packet would be dropped by \"answers\" (edge.levee:1); " +
+		"let it pass (`out protect to 192.0.2.7 tcp from port 22`)"
+	p := parse(t, "out drop tcp flags syn,ack as \"answers\"\ndefault pass\n")
+	if err := CheckNew(p, packet.Ethernet, ssh(), nil); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
 // TestASessionThatIsBegunElsewhere: nobody begins again what this machine began, and what dynamic
 // sets hold counts.
 func TestASessionThatIsBegunElsewhere(t *testing.T) {
