@@ -20,6 +20,12 @@ type begun struct {
 	entries []Entry                   // that the rule asks for
 }
 
+// beginnings are packets with which connections of a class begin.
+type beginnings struct {
+	all  []begun
+	more bool // there may be others
+}
+
 // Bounds of the search for packets with which connections begin.
 const (
 	mostBegun  = 16      // of a class that the rules of one policy pass
@@ -28,16 +34,16 @@ const (
 
 // beginnings returns what the rules of the other side pass of a class. An error that arrives
 // belongs to a connection by the packet that it quotes, so that there are others for these.
-func (s *space) beginnings(c ir.Class) []begun {
+func (s *space) beginnings(c ir.Class) beginnings {
 	c.Fragment = false
-	if all, ok := s.begun[c]; ok {
-		return all
+	if known, ok := s.begun[c]; ok {
+		return known
 	}
 	of := []ir.Transport{c.Transport}
 	if c.Transport == ir.ICMP && !s.leaves {
 		of = append(of, ir.UDP, ir.TCP)
 	}
-	var all []begun
+	var out beginnings
 	for _, p := range s.of {
 		other := p.Whole()
 		if !p.Leaves() {
@@ -46,25 +52,26 @@ func (s *space) beginnings(c ir.Class) []begun {
 		prog := ir.Build(other)
 		for _, t := range of {
 			begins := ir.Class{Family: c.Family, Transport: t}
-			all = append(all, passed(begins, other, prog.Lists[begins.Index()])...)
+			out.add(begins, other, prog.Lists[begins.Index()])
 		}
 	}
 	if s.begun == nil {
-		s.begun = map[ir.Class][]begun{}
+		s.begun = map[ir.Class]beginnings{}
 	}
-	s.begun[c] = all
-	return all
+	s.begun[c] = out
+	return out
 }
 
-// passed returns a packet of a class for each of the rules that pass some while nothing is known.
-func passed(c ir.Class, p *policy.Policy, rules []ir.Rule) (all []begun) {
+// add adds a packet of a class for each of the rules that pass some while nothing is known.
+func (all *beginnings) add(c ir.Class, p *policy.Policy, rules []ir.Rule) {
 	s := newSpace(c, 0, p)
 	list := s.lower(p, rules)
 	s.close()
 	begins := s.beginning()
 	seen := map[string]bool{}
 	for i, r := range list {
-		if len(all) == mostBegun {
+		if len(seen) == mostBegun {
+			all.more = true
 			break
 		}
 		if r.outcome != Pass {
@@ -72,21 +79,23 @@ func passed(c ir.Class, p *policy.Policy, rules []ir.Rule) (all []begun) {
 		}
 		none := slices.Concat(s.impossible, s.unsaid, list[:i])
 		for _, wants := range begins {
-			where, ok := s.within(nil, slices.Concat(r.wants, wants))
+			asked, ok := s.within(nil, slices.Concat(r.wants, wants))
 			if !ok {
 				continue
 			}
-			if where, ok = (&search{s, begunSteps}).find(where, r.unions, none); !ok {
+			look := &search{s, begunSteps}
+			where, ok := look.find(asked, r.unions, none)
+			all.more = all.more || look.left < 0 || ok && !where.is(asked)
+			if !ok {
 				continue
 			}
 			b, ok := (&point{space: s, box: where, class: c}).begins()
 			if key := fmt.Sprint(b); ok && !seen[key] {
 				seen[key] = true
-				all = append(all, b)
+				all.all = append(all.all, b)
 			}
 		}
 	}
-	return all
 }
 
 // beginning returns what packets ask for by which a connection begins, each list for itself: that

@@ -80,7 +80,7 @@ func (c *comparison) example(s *space, b box, classes []ir.Class, d *Difference)
 
 // show makes packets of a box until one is as wanted.
 func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example {
-	found := func(p *point) *Example {
+	found := func(p point) *Example {
 		for _, e := range p.examples() {
 			if as(e) {
 				return e
@@ -89,31 +89,53 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 		return nil
 	}
 	for _, class := range classes[:min(len(classes), tries)] {
-		if e := found(&point{space: s, box: b, class: class}); e != nil {
+		if e := found(point{space: s, box: b, class: class}); e != nil {
 			return e
 		}
 	}
-	if known, asked := (&point{space: s, box: b}).number(field.Flow, 0); asked && known == 1 {
-		for _, class := range classes {
-			for _, by := range s.beginnings(class) {
-				p := &point{space: s, box: b, class: class, by: &by}
-				if !p.fits() {
-					continue
-				}
-				if e := found(p); e != nil {
-					return e
-				}
-			}
+	var drawn []point // of which packets with other values are made
+	for _, class := range classes {
+		p := point{space: s, box: b, class: class}
+		if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
+			drawn = append(drawn, p)
+			continue
 		}
+		begins := s.beginnings(class)
+		some := begins.more || p.begunHere()
+		for i := range begins.all {
+			by := p
+			if by.by = &begins.all[i]; !by.fits() {
+				continue
+			}
+			if e := found(by); e != nil {
+				return e
+			}
+			some = true
+		}
+		if some {
+			drawn = append(drawn, p)
+		}
+	}
+	if len(drawn) == 0 { // nothing begins such a connection
+		return nil
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for n := len(classes); n < tries; n++ {
-		e := found(&point{space: s, box: b, class: classes[n%len(classes)], rnd: rnd})
-		if e != nil {
+		p := drawn[n%len(drawn)]
+		p.rnd = rnd
+		if e := found(p); e != nil {
 			return e
 		}
 	}
 	return nil
+}
+
+// begunHere says whether the packet may belong to a connection without one of the other side that
+// passes.
+func (p *point) begunHere() bool {
+	return slices.ContainsFunc(p.known(), func(before []Step) bool {
+		return len(before) == 0 || before[0].Leaves == p.leaves
+	})
 }
 
 // evaluator judges by one of the policies.
