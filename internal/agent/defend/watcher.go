@@ -433,7 +433,7 @@ func (w *Watcher) ready(ctx context.Context, now time.Time) {
 		return
 	}
 	err := w.kernel.ready(ctx, w.Dev)
-	if generation.IsNotAttached(err) {
+	if generation.IsGone(err) {
 		return // whoever follows the policy says so
 	}
 	if w.nextReady = now.Add(readyEvery); err != nil {

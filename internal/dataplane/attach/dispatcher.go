@@ -115,9 +115,9 @@ func cannotJoin(d *Device, why error) error {
 	case errors.Is(why, unix.EPERM):
 		why = errors.New("this kernel does not let a program replace a function of another")
 	}
-	return foreignError(why, d, fmt.Sprintf("it is the dispatcher of libxdp, which levee cannot "+
-		"join here: `xdp-loader status %s` lists the programs in it; take them off first "+
-		"(`xdp-loader unload %[1]s --all`)", d.Name))
+	return kernel.Refuse(why, "%s", foreign(d, fmt.Sprintf("it is the dispatcher of libxdp, which "+
+		"levee cannot join here: `xdp-loader status %s` lists the programs in it; take them off "+
+		"first (`xdp-loader unload %[1]s --all`)", d.Name)))
 }
 
 // strayCaller tells callers of levee's by their name.

@@ -37,8 +37,8 @@ func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 			"it, or begin it without --mode xdp, so that it is behind policies", d.Name,
 			heldBy(d.XDP))
 	default:
-		return false, foreignError(unix.EBUSY, d, fmt.Sprintf("remove it first (`ip link set dev "+
-			"%s %s off`, or with the tool that attached it)", d.Name, d.XDPOff))
+		return false, kernel.RefuseAs(unix.EBUSY, "%s", foreign(d, fmt.Sprintf("remove it first "+
+			"(`ip link set dev %s %s off`, or with the tool that attached it)", d.Name, d.XDPOff)))
 	}
 	there, err := dispatcher.Read(dispatcher.Interface{Index: d.Index, In: (&namespace{}).in})
 	if err == nil {
@@ -51,11 +51,10 @@ func RefuseForeign(s *store.Store, d *Device) (joins bool, err error) {
 	return true, nil
 }
 
-// foreignError says that an interface has somebody else's XDP program, and what to do.
-func foreignError(why error, d *Device, do string) error {
-	return kernel.Refuse(why, "%s already runs the XDP program %s (id %d%s), which is not "+
-		"levee's and stays; %s or use --mode tcx", d.Name, ProgramName(d.XDP), d.XDP,
-		heldBy(d.XDP), do)
+// foreign says that an interface has somebody else's XDP program, and what to do.
+func foreign(d *Device, do string) string {
+	return fmt.Sprintf("%s already runs the XDP program %s (id %d%s), which is not levee's and "+
+		"stays; %s or use --mode tcx", d.Name, ProgramName(d.XDP), d.XDP, heldBy(d.XDP), do)
 }
 
 // ProgramName returns the name of a program in quotes, or words that say that it has no name.
