@@ -89,13 +89,15 @@ func (s *Screen) fold(text string) []byte {
 
 // fold breaks a line that is longer than a terminal is wide. What follows stands below the last
 // column of the line. Where that has less than half of the terminal, all of it stands on lines of
-// its own. A line that begins with "$" is a command to be copied, and stays whole.
+// its own. A line that begins with "$" is a command, one with "test" a step of a test: these are to
+// be copied, and stay whole.
 func fold(line string, columns int) (out []string) {
 	text := strings.TrimLeft(line, " ")
 	lead := len(line) - len(text)
 	hang := min(lead, 4) + 4
 	switch at := strings.LastIndex(line, "  ") + 2; {
-	case utf8.RuneCountInString(line) <= columns, strings.HasPrefix(text, "$ "):
+	case utf8.RuneCountInString(line) <= columns, strings.HasPrefix(text, "$ "),
+		strings.HasPrefix(text, "test "):
 		return []string{line}
 	case at < 2:
 	case utf8.RuneCountInString(line[:at]) <= columns/2:

@@ -22,6 +22,7 @@ func TestLinesBrokeAnywhere(t *testing.T) {
 		"     40  41680  drop  edge.levee:7  drop udp from port 53 len > 468",
 		"     40  41680  drop  edge.levee:7  a label  drop udp from port 53 len > 468 and more",
 		"         $ ip link set dev eth0 mtu 1500 and more",
+		"   test     packet ipv4 udp port 53 expect drop",
 		"averylongwordwithoutanyblank-averylongwordwithoutanyblank",
 		"änd nöw öther lettërs thän thöse öf ASCII", "", "end",
 	}, "\n") + "\n"
@@ -35,6 +36,7 @@ func TestLinesBrokeAnywhere(t *testing.T) {
 		"        drop udp from port 53 len > 468",
 		"        and more",
 		"         $ ip link set dev eth0 mtu 1500 and more",
+		"   test     packet ipv4 udp port 53 expect drop",
 		"averylongwordwithoutanyblank-averylongwordwithoutanyblank",
 		"änd nöw öther lettërs thän thöse öf",
 		"    ASCII", "", "end",

@@ -3,7 +3,6 @@ package question
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"levee/internal/cli"
@@ -40,7 +39,8 @@ func changes(ctx context.Context, dev string, p *policy.Policy) *region.Told {
 }
 
 // PrintChanges prints the short form, the first line behind a word.
-func PrintChanges(w io.Writer, word string, told *region.Told) {
+func PrintChanges(to *cli.Output, word string, told *region.Told) {
+	w := to.Screen()
 	fmt.Fprintf(w, "%s%s\n", word, told.Short())
 	for _, line := range told.Lines(shownChanges) {
 		fmt.Fprintf(w, "%*s%s\n", len(word), "", line)
@@ -48,6 +48,7 @@ func PrintChanges(w io.Writer, word string, told *region.Told) {
 	if more := len(told.Differences) - shownChanges; more > 0 {
 		fmt.Fprintf(w, "%*sand %d more\n", len(word), "", more)
 	}
+	w.Flush()
 }
 
 // DryRun prints what a policy would change, interface by interface.

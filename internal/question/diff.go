@@ -112,8 +112,10 @@ func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {
 		if f.all {
 			most = len(told.Differences)
 		}
-		fmt.Fprintln(e.Stdout, told.Short())
-		told.Print(e.Stdout, most)
+		out := e.Stdout.Screen()
+		fmt.Fprintln(out, told.Short())
+		told.Print(out, most)
+		err = out.Flush()
 	}
 	if err == nil && (len(told.Differences) > 0 || told.Cut || told.Open > 0) {
 		return cli.ErrNo

@@ -81,6 +81,7 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 	if f.json {
 		return e.PrintJSON(told)
 	}
-	told.Print(e.Stdout)
-	return nil
+	out := e.Stdout.Screen()
+	told.Print(out)
+	return out.Flush()
 }
