@@ -51,8 +51,8 @@ func (k *packets) first(flags ...uint64) {
 
 // CheckNew returns a *CutError for the first session that its other end could not begin again: of
 // which the policy would drop a first packet, or the answer to it, though it may well pass all
-// others. What this machine
-// began by itself, as a tunnel to whom it works for, nobody begins at its port.
+// others. What this machine began by itself, as a tunnel to whom it works for, nobody begins at its
+// port.
 func CheckNew(p *policy.Policy, link packet.Link, sessions []session.Session,
 	entries Entries) error {
 	if len(sessions) == 0 {

@@ -63,8 +63,8 @@ func TestASessionThatCannotBeBegunAgain(t *testing.T) {
 func TestTheAnswerToTheNextLoginWasDroppedInSilence(t *testing.T) {
 	for text, decider := range map[string]string{
 		"out drop tcp flags syn,ack as \"answers\"\ndefault pass": `"answers" (edge.levee:1)`,
-		"out pass tcp from port 22 flags ack/syn,ack\ndefault pass\nout default drop": "the default " +
-			"(edge.levee:3)",
+		"out pass tcp from port 22 flags ack/syn,ack\ndefault pass\nout default drop": "the " +
+			"default (edge.levee:3)",
 		"out drop tcp from port 22 port < 32768 as \"low\"\ndefault pass": `"low" (edge.levee:1)`,
 		"out drop tcp uid 0 flags syn,ack\ndefault pass":                  "`out drop",
 		"out pass established\nout default drop\ndefault pass":            "",
@@ -85,8 +85,8 @@ func TestTheAnswerToTheNextLoginWasDroppedInSilence(t *testing.T) {
 		}
 	}
 	want := "a new connection such as an SSH session, from 192.0.2.7:50000 to 198.51.100.1:22, " +
-		"would end: the answer to its first packet would be dropped by \"answers\" (edge.levee:1); " +
-		"let it pass (`out protect to 192.0.2.7 tcp from port 22`)"
+		"would end: the answer to its first packet would be dropped by \"answers\" " +
+		"(edge.levee:1); let it pass (`out protect to 192.0.2.7 tcp from port 22`)"
 	p := parse(t, "out drop tcp flags syn,ack as \"answers\"\ndefault pass\n")
 	if err := CheckNew(p, packet.Ethernet, ssh(), nil); err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
