@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -260,6 +261,23 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	}
 	if n := strangers(s, map[netip.Addr]bool{there: true}, kind.SYN.Is, sourceOf); n != 1 {
 		t.Errorf("%d strangers", n)
+	}
+}
+
+// TestACookieCostsNoMoreThanAllGoodPackets: where little more than SYNs of scans was good, it cost
+// twice all of them, and by the square root of that no incident could be written to the disk.
+func TestACookieCostsNoMoreThanAllGoodPackets(t *testing.T) {
+	j := searching(detect.Alarm{Kind: kind.SYN})
+	j.few, j.good = true, signature.NewSample(packet.Ethernet, nil, 10)
+	for i := range 5 {
+		tcp(t, j.good, fmt.Sprintf("198.51.100.%d", i), packet.SYN, 1)
+	}
+	r, ok := j.cookie(0)
+	if _, err := json.Marshal(r); !ok || err != nil || r.Predicted != 1 || r.AtMost != 1 {
+		t.Errorf("%v: it costs %v, %v at most", err, r.Predicted, r.AtMost)
+	}
+	if !strings.Contains(r.Why, "few good packets") {
+		t.Errorf("of a drop that was not looked for: %s", r.Why)
 	}
 }
 

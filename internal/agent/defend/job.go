@@ -36,7 +36,7 @@ type job struct {
 	flood    *signature.Sample
 	passes   *signature.Sample // all that passes there now; nil: the sample of the flood has it
 	good     *signature.Sample
-	few      bool    // packets of good traffic are known: what drops cost is not
+	few      bool    // good packets are known: nobody knows what drops cost
 	beyond   float64 // share of its flood that is more than usual
 	kinds    int     // packets of the kind in the sample
 	sources  int

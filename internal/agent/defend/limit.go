@@ -53,13 +53,17 @@ func (j *job) cookie(n int) (incident.Rule, bool) {
 	}
 	label := episode.Label(j.ID, j.Round, n)
 	known := j.peers.known()
-	// a SYN of each, and the RST that proves it
+	// a SYN of each, and the RST that proves it, which a sample of SYNs alone lacks
 	one := signature.Judged{Packets: j.good.Len(),
-		Dropped: 2 * strangers(j.good, known, kind.SYN.Is, sourceOf)}
+		Dropped: min(j.good.Len(), 2*strangers(j.good, known, kind.SYN.Is, sourceOf))}
+	why := "no drop is clean"
+	if j.few {
+		why = "too few good packets are known for a drop"
+	}
 	return incident.Rule{Rule: written(text, j.Of, label), Label: label,
 		Action: episode.Cookie, State: incident.Waiting, Coverage: 1, Predicted: one.Collateral(),
 		AtMost: one.Highest(),
-		Why:    "no drop is clean: who sends a SYN has to prove once that he is there"}, true
+		Why:    why + ": who sends a SYN has to prove once that he is there"}, true
 }
 
 // target returns the terms of a rule for the flood's destination: its host, and its ports if they

@@ -86,6 +86,9 @@ func (w *work) sentence(p *Proposal) string {
 	case len(p.Rules) == 0 && p.Good.Packets == 0:
 		return "No rule is proposed: the packets have too little in common for a rule that is " +
 			"narrow, and no good traffic was given to compare with."
+	case len(p.Rules) == 0 && p.Good.Packets < fewGood:
+		return "No rule is proposed: the packets have too little in common for a rule that is " +
+			"narrow, and too few good packets were given to compare with."
 	case len(p.Rules) == 0:
 		return fmt.Sprintf("No rule is proposed: the flood looks like the good traffic, and no "+
 			"rule drops %.0f %% of it and at most %s of the good packets.", 100*w.Least,
