@@ -17,7 +17,8 @@ type natTo struct {
 	port match.Spans // nil if it stays
 	addr *match.Set  // the destination that rules see; nil if it stays
 	// it is for packets of any state, and the rules are judged without it where it has no words
-	alone bool
+	alone   bool
+	arrives bool // so it is for some
 }
 
 // SentTo notes what an action of nat does with the packets of the rule: addr is "" if they stay
@@ -301,6 +302,7 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 	} else if here {
 		as.To = match.Address{}
 	}
+	lo := addr && r.nat.addr.Addresses.Within(match.Loopback)
 	back := func(both *match.Match) {
 		if port {
 			both.Fields[match.Port] = m.Fields[match.Port]
@@ -318,6 +320,13 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		}
 		is, asked := s.m, match.Address{}
 		switch {
+		case lo && asksOwn(&is): // pf's `self` has it, and the addresses of an interface do not
+			if is.To.In = nil; notOwn(&is) && as.Compatible(&is) {
+				if both := as.And(&is); both.Never || beginsNone(&as, &is) {
+					continue
+				}
+			}
+			return nil, false
 		case addr && !notOwn(&is), here && !ownUnicast(&is):
 			continue
 		case here:
@@ -388,6 +397,12 @@ func (fl *flattener) byAddress(r *ChainRule, m match.Match) {
 		"destinations", []match.Match{m})
 }
 
+// asksOwn tells whether a match is about the machine's own addresses, or about others.
+func asksOwn(m *match.Match) bool {
+	own := func(s *match.Set) bool { return s.Own }
+	return m.To.In != nil && m.To.In.Own || slices.ContainsFunc(m.To.Not, own)
+}
+
 // notOwn takes conditions on the machine's own addresses out of a match for packets to an address
 // that is none of these, and tells whether it holds for any.
 func notOwn(m *match.Match) bool {
@@ -403,7 +418,7 @@ func (fl *flattener) asArrives(r *ChainRule, m match.Match, at int) []statement 
 		"the policy cannot follow: they are judged as they arrive", "write rules with the "+
 		"addresses and ports before the translation", []match.Match{m})
 	as := *r
-	as.nat = nil
+	as.nat, r.nat.arrives = nil, true
 	out, _ := fl.judged(&as, m, at)
 	return out
 }
@@ -424,6 +439,15 @@ func (fl *flattener) tellNat(r *ChainRule) {
 		return
 	}
 	fl.told[r] = true
+	if r.nat.addr != nil && !r.nat.arrives {
+		of := ", which is taken for none of this machine's own addresses"
+		if r.nat.addr.Addresses.Within(match.Loopback) {
+			of = ""
+		}
+		fl.out.Report.Add(r.Remark(Noticed, r.nat.what+" sends these to another destination"+of+
+			": they are judged, as they arrive, as the rules judge what they become",
+			"keep the rewriting where it is"))
+	}
 	widened := false
 	for _, m := range r.Remarks {
 		if m.Widens || r.nat.alone {

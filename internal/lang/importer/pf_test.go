@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -296,6 +297,40 @@ func TestWhatIsNotRedirected(t *testing.T) {
 			remarksHave(t, rep, "changed, widens|to one that a policy cannot follow")
 		}
 	}
+}
+
+// TestRedirectsToLoopback: 127.0.0.1 was taken for no address of this machine, so that a block of
+// what comes to `self` was lost behind an rdr to a proxy, and nobody said so.
+func TestRedirectsToLoopback(t *testing.T) {
+	for rules, widened := range map[string]int{
+		"pass in all\nblock in proto tcp to self port 3128\n":                            1,
+		"pass in all\nblock in proto tcp to ! self port 3128\n":                          1,
+		"block in all\npass in inet proto tcp to 127.0.0.1 port 3128\n":                  0,
+		"block in all\npass in proto tcp to self port 22\npass in proto udp to ! self\n": 0,
+	} {
+		_, rep := fromPF(t, "rdr on em0 inet proto tcp to port 80 -> 127.0.0.1 port 3128\n"+rules,
+			importer.Rulesets{Device: "em0"})
+		if rep.Fates.Widened != widened {
+			t.Errorf("%s%s", rules, rep.Fates)
+		}
+		remarksHave(t, rep, map[int]string{1: "changed, widens|rdr changes the destination",
+			0: "note|sends these to another destination: they are judged"}[widened])
+	}
+}
+
+// TestTranslationsThatAreTooMany: all of them were lost, and nobody said so.
+func TestTranslationsThatAreTooMany(t *testing.T) {
+	var hosts strings.Builder
+	for i := range 21_000 {
+		fmt.Fprintf(&hosts, " 10.%d.%d.%d", i>>14, i>>7&127, i&127*2)
+	}
+	got, rep := fromPF(t, "rdr on em0 inet proto tcp from {"+hosts.String()+" } to port 80 -> "+
+		"192.0.2.1 port 22\nblock in all\npass in inet proto tcp to port 80\n",
+		importer.Rulesets{Device: "em0"})
+	if rep.Fates.Widened != 1 || strings.Contains(got, "10.0.") {
+		t.Errorf("%s", rep.Fates)
+	}
+	remarksHave(t, rep, "changed, widens|not imported, 1 rule: it rewrites destinations")
 }
 
 // TestNoRdrBehindAllDecidesNothing: beside a limit it was one that a policy cannot follow.

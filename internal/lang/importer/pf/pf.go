@@ -60,7 +60,8 @@ func Import(in importer.Source, w io.Writer, opts importer.Rulesets,
 	p.tellOwn()
 	base := p.chain()
 	if rules := slices.Concat(p.rdr[:p.rdrs], p.binat); !p.skips { // what stays behind all does
-		out.Nats = []*importer.Chain{{Name: "rdr", Base: true, Family: base.Family, Rules: rules}}
+		out.Nats = []*importer.Chain{{Name: "rdr", Base: true, Family: base.Family, Rules: rules,
+			Origin: importer.Origin{File: p.reader.name, Text: "rdr, no rdr and binat"}}}
 	}
 	return out.Policy(w, []*importer.Chain{base}, len(base.Rules), opts, p.leaving, p.remarkOnRest)
 }
@@ -525,6 +526,11 @@ func (p *pf) remarkOnRest([]*importer.Chain) {
 				" about packets that leave: an import has those that block by `quick`, in front " +
 				"of all that pass, and say whereto, as `out` knows no states",
 			Instead: importer.LeavesHint})
+	}
+	for _, c := range p.out.Nats {
+		if !c.Met && len(c.Rules) > 0 { // they would become too many rules
+			p.out.Translates(c, "not imported, "+quantity.Plural(len(c.Rules), "rule")+": ")
+		}
 	}
 	if p.opts.Device != "" {
 		p.out.Report.Add(importer.Remark{File: p.reader.name, Kind: importer.Noticed,

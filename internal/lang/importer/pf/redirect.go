@@ -68,9 +68,6 @@ func (p *pf) translate(at importer.Origin, s pfStatement, under []match.Match) {
 			r.Rule.Alts)
 		r.Translated(word, false, nil, nil)
 	default:
-		r.Remark(importer.Noticed, word+" sends these to another destination, which is taken for "+
-			"none of this machine's own addresses: they are judged, as they arrive, as the "+
-			"rules judge what they become", "keep the rewriting where it is")
 		r.Translated(word, false, target, port)
 	}
 	if r.logs {
