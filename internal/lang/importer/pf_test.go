@@ -275,7 +275,8 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		"rdr on em0 proto udp from any to port 53 -> 192.0.2.2\n":       0,
 		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 1,
 		"rdr on em0 proto tcp to port 21:23 -> 192.0.2.2 port 21:*\n":   1,
-		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       1,
+		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       2,
+		"rdr pass on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":  1,
 		"rdr-anchor \"a\"\n": 1,
 		"match in on em0 proto tcp to port 80 rdr-to 192.0.2.2\n":           1,
 		"match out on em0 nat-to (em0)\nset block-policy return\n":          0,
@@ -291,6 +292,8 @@ func TestWhatIsNotRedirected(t *testing.T) {
 			remarksHave(t, rep, "changed, widens|rdr-to of match changes destinations")
 		case strings.HasPrefix(front, "match out"):
 			remarksHave(t, rep, "changed|block becomes a drop")
+		case widened == 2:
+			remarksHave(t, rep, "changed, widens|and a policy has no words for which packets")
 		case strings.Contains(front, "anchor"):
 			remarksHave(t, rep, "changed, widens|a translation in front of it")
 		case widened > 0 && !strings.Contains(front, "tagged"):

@@ -46,9 +46,8 @@ func (p *pf) translate(at importer.Origin, s pfStatement, under []match.Match) {
 		return
 	case p.at != "" || len(r.Rule.Unknown) > 0 || len(to) == 0 && word != "no":
 		p.unsaid = true
-		p.out.Report.Add(at.Remark(importer.Changed, word+" changes the destination before pf's "+
-			"rules look at packets, and a policy has no words for which packets: they are "+
-			"judged as they arrive", translateHint))
+		p.asArrives(at, word+" changes the destination before pf's rules look at packets, and a "+
+			"policy has no words for which packets: they are judged as they arrive", !pass)
 		return
 	case word == "no":
 		r.Translated("no rdr", false, nil, nil)
@@ -93,13 +92,18 @@ func (p *pf) matchTranslates(at importer.Origin, s pfStatement, under []match.Ma
 	if len(words) == 0 || r.out || r.Rule.Absent || len(r.Rule.Alts) == 0 {
 		return false
 	}
-	m := at.Remark(importer.Changed, words[0].text+" of match changes destinations for the rules "+
-		"behind it, and a policy sees what arrives: they are judged as they arrive", translateHint)
-	m.Widens = true
+	p.asArrives(at, words[0].text+" of match changes destinations for the rules behind it, and a "+
+		"policy sees what arrives: they are judged as they arrive", true)
+	return true
+}
+
+// asArrives says of a translation, of packets that are not known here, that it is left out.
+func (p *pf) asArrives(at importer.Origin, text string, widens bool) {
+	m := at.Remark(importer.Changed, text, translateHint)
+	m.Widens = widens
 	p.out.Report.Add(m)
 	f := &p.out.Report.Fates
-	f.Given, f.Changed, f.Widened = f.Given+1, f.Changed+1, f.Widened+1
-	return true
+	f.Given, f.Changed, f.Widened = f.Given+1, f.Changed+1, f.Widened+match.Int(widens)
 }
 
 const translateHint = "write rules with the addresses and ports before the rewriting"
