@@ -75,6 +75,28 @@ func TestGuessedEchoesProveNobody(t *testing.T) {
 	}
 }
 
+// TestAStrangersPacketHasAWrongValueWhereItIsLongEnough: a client that was given nothing has one of
+// a form once, if its packet reaches behind any of the places, whatever their order.
+func TestAStrangersPacketHasAWrongValueWhereItIsLongEnough(t *testing.T) {
+	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 in request at 25, 5, "+
+		"9\npass udp proven flow\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	r.SetClock(1 << 33)
+	want := uint64(0)
+	for i, n := range []int{8, 9, 12, 29, 40} {
+		if n >= 9 {
+			want++
+		}
+		f := datagram(t, fmt.Sprintf("10.9.0.1:%d", 4000+i), "192.0.2.1:27015", make([]byte, n))
+		if _, verdict, err := r.Eval(f); err != nil || verdict != action.Drop {
+			t.Fatal(verdict, err)
+		}
+		if got := echoTally(t, r).Wrong; got != want {
+			t.Errorf("behind one of %d bytes %d are wrong, want %d", n, got, want)
+		}
+	}
+}
+
 // TestGuessedNumbersProveNobody: who forges many addresses guesses the number that a cookie for A2S
 // gives to each. One bit of the four bytes names the period, so 2^22 guesses prove 1 in 512 tries
 // of this test.

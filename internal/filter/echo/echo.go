@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -156,7 +157,7 @@ func (f *Form) put(to *learnEchoForm) error {
 		return fmt.Errorf("a reply with %d ranges of ports and %d places to come back to: %d and "+
 			"%d are possible", len(f.Ports), len(f.In), len(to.Ports), len(to.In))
 	}
-	for i, at := range f.In {
+	for i, at := range slices.Sorted(slices.Values(f.In)) {
 		to.In[i] = uint32(at)
 	}
 	to.Ins, to.Ranges = uint32(len(f.In)), uint32(len(f.Ports))
