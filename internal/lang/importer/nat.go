@@ -192,9 +192,10 @@ func (fl *flattener) readNat(chains []*Chain) {
 func (fl *flattener) loseNat(c *Chain, at int) {
 	for _, of := range Reached(c) {
 		for _, r := range of.Rules {
+			sends := r.nat != nil || r.Verb == DoNothing && len(r.Unknown) > 0
 			for i := range r.Alts {
 				m := c.Family.And(&r.Alts[i])
-				if r.nat != nil && !m.Never && !fl.droppedBehind(at, &m) {
+				if sends && !m.Never && !fl.droppedBehind(at, &m) {
 					c.loses = true
 					fl.out.Report.pass(&m)
 				}

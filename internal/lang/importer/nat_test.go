@@ -160,6 +160,24 @@ func TestWhatIsRedirectedHasAnotherDestination(t *testing.T) {
 	}
 }
 
+// TestChainsOfNatThatAreLeftOutMayWiden: the rule for which a chain was left out, as the policy has
+// no words for its condition or its destination, was not asked what it sends away.
+func TestChainsOfNatThatAreLeftOutMayWiden(t *testing.T) {
+	for front, widened := range map[string]int{
+		"--dport 83 -m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 9": 1,
+		"--dport 83 -j DNAT --to-destination host.example":                                 1,
+		"--dport 84 -m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 9": 0,
+		"--dport 83 -m statistic --mode random --probability 0.5 -j ACCEPT":                0,
+	} {
+		_, rep := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n-A "+
+			"PREROUTING -p tcp -m tcp "+front+"\nCOMMIT\n"+
+			save("DROP", "-p tcp -m tcp --dport 83 -j ACCEPT"))
+		if rep.Fates.Widened != widened {
+			t.Errorf("%s: %s", front, rep.Fates)
+		}
+	}
+}
+
 // TestChainsOfNatThatJumpOften: each chain jumps to the next one twice, so that there are 2^60 ways
 // through them. Following each had no end.
 func TestChainsOfNatThatJumpOften(t *testing.T) {
