@@ -154,12 +154,15 @@ func TestLessIsTooMuchAsLongAsRulesDrop(t *testing.T) {
 		w.d.Drops(100_000, w.now.Add(2*time.Second))
 		w.tenth(w.web(2000, 20_000), 200)
 	}
-	rest := append(w.web(2000, 20_000), w.steering(1500))
-	for range 10 {
-		w.tenth(rest, 200)
+	var rest []part
+	for rate := 300.0; rate <= 1500; rate += 300 { // it is compared with what came before the flood
+		rest = append(w.web(2000, 20_000), w.steering(rate))
+		for range 10 {
+			w.tenth(rest, 200)
+		}
+		w.d.Sent(1000)
+		w.d.Drops(100_000, w.now.Add(2*time.Second))
 	}
-	w.d.Sent(1000)
-	w.d.Drops(100_000, w.now.Add(2*time.Second))
 	if _, ok := w.alarmed(9, rest...); !ok {
 		t.Error("no alarm of what rules leave, though they drop the flood still")
 	}
