@@ -128,8 +128,8 @@ func LiveRenew(ctx context.Context, dev string, lease time.Duration) error {
 }
 
 // LiveDown takes the live rules of an interface back: the policy without them is in force, the very
-// program that was before. One that was renamed since its policy came is found by its name before;
-// of one that is gone no rule is in force.
+// program that the rules replaced. One that was renamed since its policy came is found by its
+// former name; of one that is gone no rule is in force.
 func LiveDown(ctx context.Context, dev string) error {
 	return store.Transact(ctx, func(s *store.Store) error {
 		a, g, err := findLive(s, dev)

@@ -85,7 +85,7 @@ func TestAPolicyIsReadOfAnInterfaceThatIsThere(t *testing.T) {
 }
 
 // TestWhoPausesKeepsNobodyFromFollowingAName: a watcher that pauses after failures, up to 30
-// seconds, ended behind its pause, and nobody began to watch under any new name before.
+// seconds, ended behind its pause, and until then nobody began to watch under a new name.
 func TestWhoPausesKeepsNobodyFromFollowingAName(t *testing.T) {
 	const dev = "gone-levee0"
 	synctest.Test(t, func(t *testing.T) {

@@ -148,7 +148,7 @@ func (p *point) quoting() [][]Step {
 	return [][]Step{{left}}
 }
 
-// mostSenders bounds whom examples have as senders of what was before.
+// mostSenders bounds the senders that examples try for earlier packets.
 const mostSenders = 16
 
 // senders are the words for each whom rules name as sender.

@@ -39,7 +39,7 @@ func (r *pfRuleOf) matches(s *packet.Spec) bool {
 
 // lastMatch is what pf does with the first packet of a connection: the last rule that matches
 // decides, unless one is quick, or stands in an anchor that is. It tells whether one matched, and
-// whether no later one is looked at.
+// whether it ends the search.
 func lastMatch(rules []pfRuleOf, s *packet.Spec) (pass, matched, ends bool) {
 	for _, r := range rules {
 		switch {

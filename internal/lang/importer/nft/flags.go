@@ -125,8 +125,8 @@ func (p *nftRule) flags(maskText json.RawMessage, op string, right json.RawMessa
 	return nil
 }
 
-// orderedFlags returns matches for TCP flags: those whose bits under mask, as a number, lie in in.
-// There is one match for each block of numbers that differ in low bits only.
+// orderedFlags returns matches for TCP flags whose bits under mask, as a number, are within spans:
+// one match for each block of numbers that differ in low bits only.
 func orderedFlags(tcp match.Match, mask uint8, in match.Spans) []match.Match {
 	has := func(v uint8) bool { return len(in.And(match.Just(uint64(v)))) > 0 }
 	alts := []match.Match{}
