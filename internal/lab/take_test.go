@@ -127,6 +127,9 @@ func TestATakenDeviceComesBackAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := one.Host(Server)
+	if _, err := exec.LookPath("ping"); err != nil { // waiting would not bring it
+		t.Fatal(err)
+	}
 	for _, to := range []string{"198.18.0.2", "198.18.0.13", "2001:db8::2"} {
 		await.OK(t, func() error { // what is sent before the kernel has seen the carrier is lost
 			out, err := server.Command(t.Context(), "ping", "-c1", "-W1", to).CombinedOutput()
