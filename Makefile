@@ -223,7 +223,7 @@ state-bench:
 # What proofs by echo, names of DNS, cookies for queries and searches in payloads cost, once.
 proof-bench:
 	@scripts/deps bench
-	$(GO) test -run '^$$' -bench 'Echo/IPv4|Names/^million|Strangers' -benchtime 6x ./internal/dataplane
+	$(GO) test -run '^$$' -bench 'Echo/IPv4|Names/^million|Strangers|Contains' -benchtime 6x ./internal/dataplane
 	$(GO) test -run '^$$' -bench 'Cookie/^query' -benchtime 1x ./internal/bench/flood
 	$(GO) test -run '^$$' -bench BytesInPairs -benchtime 6x ./internal/filter/codegen
 

@@ -65,10 +65,29 @@ struct value {
 	__u64 words[3];
 };
 
-// value_hash is the hash of a value that a flow was given, with the lowest bit set.
+// Mixing of sums, which are not evenly distributed: constants of MurmurHash3's finalizer.
+#define MIX_A 0xff51afd7ed558ccdULL
+#define MIX_B 0xc4ceb9fe1a85ec53ULL
+
+// value_hash is the hash of a value that a flow was given, with the lowest bit set. The value is
+// summed up twice (NH, RFC 4418 section 5.2.2, with Toeplitz keys), and the sums are mixed with the
+// flow. Nobody sees a hash, so it need not keep the keys secret from who does: a chain of rounds as
+// SipHash has takes three times as long. The keys are what the hash of a flow leaves of its
+// factors, and those of numbers.
 static __always_inline __u64 value_hash(const struct echo_head *h, const struct value *v)
 {
-	return sip_hash(h->key, &v->flow, 4) >> TIME_BITS | 1;
+	const __u64 keys[] = {h->key[0], h->key[1], h->factors[10], h->factors[11]};
+	__u64 a = 0, b = 0;
+
+	for (int i = 0; i < 3; i++) {
+		__u32 lo = v->words[i], hi = v->words[i] >> 32;
+
+		a += (__u64)(__u32)(lo + keys[i]) * (__u32)(hi + (keys[i] >> 32));
+		b += (__u64)(__u32)(lo + keys[i + 1]) * (__u32)(hi + (keys[i + 1] >> 32));
+	}
+	a = (a ^ v->flow) * MIX_A + b;
+	a ^= a >> 32;
+	return (a * MIX_B) >> TIME_BITS | 1;
 }
 
 // find_value says in which place a value is, -1 if in none.

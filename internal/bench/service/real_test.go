@@ -135,6 +135,12 @@ var reals = []real{
 		ready:   "ready", joined: "joined",
 		join:   "NODE_PATH=$REAL/node_modules exec node $PY/java.js join $AT 25565",
 		floods: "tcp syn"},
+	{name: "TeamSpeak, a server by its client's ciphers", use: "teamspeak3", again: true,
+		port:    9987,
+		version: `grep '"version"' $REAL/node_modules/@honeybbq/teamspeak-client/package.json`,
+		serve:   "NODE_PATH=$REAL/node_modules exec node $PY/teamspeak.js serve $AT 9987",
+		ready:   "ready", joined: "joined",
+		join: "NODE_PATH=$REAL/node_modules exec node $PY/teamspeak.js join $AT 9987"},
 	{name: "aioquic", use: "quic", again: true, port: 443,
 		version: "$REAL/venv/bin/pip list 2>&1 | grep aioquic",
 		serve: "exec $REAL/venv/bin/python $PY/quic.py serve $AT 443 $TMP/c.pem " +

@@ -90,15 +90,23 @@ func searches(b *testing.B, table, text []byte, start uint32, pairs bool) *ebpf.
 	code.Emit(class(asm.R2, 0, 0)...)
 	if pairs {
 		code.Emit(class(asm.R3, 1, 1024)...)
-		code.Emit(asm.Add.Reg(asm.R2, asm.R3))
-	} else {
-		code.Emit(asm.LSh.Imm(asm.R2, 2))
+		code.Emit(
+			asm.Add.Reg(asm.R2, asm.R3),
+			asm.Add.Reg(asm.R7, asm.R2),
+			asm.JGT.Imm(asm.R7, int32(len(table)-4), "out"), // for the verifier
+			asm.Add.Reg(asm.R7, asm.R9),
+			asm.LoadMem(asm.R7, asm.R7, 0, asm.Word),
+		)
+	} else { // as the program of a policy has it: one addition between two loads
+		code.Emit(
+			asm.LSh.Imm(asm.R2, 2),
+			asm.JGT.Imm(asm.R7, int32(len(table)-pattern.Slack), "out"),
+			asm.Add.Reg(asm.R2, asm.R9),
+			asm.Add.Reg(asm.R2, asm.R7),
+			asm.LoadMem(asm.R7, asm.R2, 0, asm.Word),
+		)
 	}
 	code.Emit(
-		asm.Add.Reg(asm.R7, asm.R2),
-		asm.JGT.Imm(asm.R7, int32(len(table)-4), "out"), // for the verifier
-		asm.Add.Reg(asm.R7, asm.R9),
-		asm.LoadMem(asm.R7, asm.R7, 0, asm.Word),
 		asm.Add.Imm(asm.R8, step),
 		asm.JLT.Imm(asm.R8, int32(len(text)), "loop"),
 	)
