@@ -176,7 +176,7 @@ type Queue struct {
 	received  uint64
 }
 
-// layout is how memory and rings of a queue are laid out.
+// layout places the memory and the rings of a queue.
 type layout struct {
 	Frames uint32 `json:"frames"`     // and entries of each ring; a power of two
 	Size   uint32 `json:"frame_size"` // of a frame, in bytes; a power of two

@@ -31,7 +31,8 @@ const (
 	maxQueues   = 1024
 )
 
-// answered is how long Dial waits for who serves, which waits itself for a reader that is going.
+// answered is the longest wait of Dial for who serves, which waits itself for a reader that is
+// going.
 const answered = 10 * time.Second
 
 // Dial gets a ring of who serves it at a path, and waits for ten seconds at most. The reader needs

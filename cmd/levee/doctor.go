@@ -165,7 +165,7 @@ func (e *env) measureAdvice(ctx context.Context, f *doctorFlags, host *doctor.Ho
 	return doctor.TakeMeasured(findings, report, f.dev)
 }
 
-// mostRulesTried is how many rules of netfilter `levee bench advice` takes.
+// mostRulesTried is the number of rules of netfilter that `levee bench advice` takes.
 const mostRulesTried = 10_000
 
 // judgingOf says whether packets of an interface come to its policy, "" if it has none, or this

@@ -64,7 +64,7 @@ func (e *env) becomeLab() error {
 	return fmt.Errorf("start %s: %w", path, err)
 }
 
-// libexec is where packages have programs that others start.
+// libexec is the directory in which packages have programs that others start.
 const libexec = "/usr/libexec/levee"
 
 // findLab looks for labProgram beside this program, where packages have it, and in PATH.

@@ -52,5 +52,5 @@ func (e *env) linkFor(pr *cli.Parsed, dev string) error {
 	return e.forLink(pr, link, "packets of "+dev)
 }
 
-// withoutEthernet is where packets are without an Ethernet header by --link.
+// withoutEthernet names the packets without an Ethernet header by --link.
 const withoutEthernet = "packets of --link l3"

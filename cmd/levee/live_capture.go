@@ -151,7 +151,7 @@ func (e *env) capture(o *captureOptions) error {
 	return nil
 }
 
-// captureTo is where captured packets go.
+// captureTo names the place of captured packets.
 type captureTo struct {
 	dev  string
 	out  *cli.Output    // lines

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// longest is when commands of a story end by themselves, whose test was killed. A busy machine
+// longest ends the commands of a story whose test was killed. A busy machine
 // takes more than a minute for a story.
 const longest = 10 * time.Minute
 

@@ -110,7 +110,7 @@ func (e *env) statusDiff(f *statusFlags) error {
 	return nil
 }
 
-// flowsOfPair is how many flows of one pair are printed.
+// flowsOfPair is the number of flows printed of one pair.
 const flowsOfPair = 5
 
 func printDiff(w io.Writer, d *status.Diff) {

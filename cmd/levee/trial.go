@@ -64,7 +64,8 @@ func asWas(reps []*dataplane.Report, devs string) string {
 	return devs + " are as they were"
 }
 
-// confirmLook is how often the waiting command looks up, and draws the time that is left.
+// confirmLook is the pause between two looks of the waiting command, which draws the time that is
+// left.
 const confirmLook = time.Second
 
 // rollBack ends the trial now, after a signal.

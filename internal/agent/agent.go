@@ -436,7 +436,7 @@ func (a *Agent) say(format string, args ...any) {
 	a.opts.Log("%s", line)
 }
 
-// maxAlarms is how many the status keeps.
+// maxAlarms is the number of alarms that the status keeps.
 const maxAlarms = 32
 
 // alarm logs a line, as say does, and keeps it in the status.

@@ -177,7 +177,7 @@ func familyOf(p netip.Prefix) int {
 	return 0
 }
 
-// space is how much prefixes cover, IPv4 in addresses, IPv6 in networks of 64 bits.
+// space is the size of what prefixes cover, IPv4 in addresses, IPv6 in networks of 64 bits.
 type space struct{ all, public [2]uint64 }
 
 // special are the blocks of IPv4 that are not public (IANA, Special-Purpose Address Registry), with

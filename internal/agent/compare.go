@@ -15,7 +15,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// atOnce is how many entries the kernel is asked about together: as many as are changed in place.
+// atOnce is the number of entries that the kernel is asked about together: as many as are changed
+// in place.
 const atOnce = 4096
 
 // What counts as a mass expiry: so many leases that end together, and such a part of all.
@@ -297,7 +298,7 @@ func (a *Agent) withdraw(ctx context.Context, which func(ledger.Lease) bool) (n 
 	return n, errors.Join(failed, err)
 }
 
-// maxOwed is how many withdrawals that the kernel did not take are remembered.
+// maxOwed is the number of withdrawals refused by the kernel that are remembered.
 const maxOwed = 10_000
 
 // withdrawOrOwe withdraws for somebody who asks once. What the kernel does not take, each

@@ -275,7 +275,7 @@ func (a *Agent) leasedOf(c *claim, entries []ledger.Entry) ([]leased, error) {
 	})
 }
 
-// maxToldRefusals is how many refused entries of one claim are told one by one.
+// maxToldRefusals is the number of refused entries of one claim that are told one by one.
 const maxToldRefusals = 8
 
 // same tells whether two ends mean the same.

@@ -45,7 +45,7 @@ func noRoom(set *policy.Set, n int) string {
 	return fmt.Sprintf("set %s has no room for %s: %s: %s", set.Name, entryCount(n), why, do)
 }
 
-// full is why a set of a type has no room, and what to do.
+// full returns the reason that a set of a type has no room, and what to do.
 func full(of policy.SetType) (why, do string) {
 	if of != policy.Names {
 		return "it is full", "raise max in the policy, and levee up it"
@@ -163,7 +163,8 @@ func (a *Agent) add(ctx context.Context, in *AddInput) (*Added, error) {
 	return a.addAs(ctx, in.Body.Set, in.Body.Entries, in.Body.Lease, origin)
 }
 
-// maxOrigin is how many bytes the origin of another program may have: a jail of fail2ban, say.
+// maxOrigin is the largest number of bytes that the origin of another program may have: a jail of
+// fail2ban, say.
 const maxOrigin = 128
 
 // checkOrigin refuses what no program may be called: names with a colon are levee's own.

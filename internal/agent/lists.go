@@ -342,7 +342,7 @@ func (a *Agent) take(ctx context.Context, l *lister, list *feed.List, state feed
 	return out, state, nil
 }
 
-// end is when leases end that are given now.
+// end returns the time at which leases end that are given now.
 func (l *lister) end() time.Time {
 	if l.Lease == 0 {
 		return time.Time{}
@@ -367,7 +367,7 @@ func (a *Agent) renew(ctx context.Context, l *lister, leases map[ledger.Entry]ti
 	return err
 }
 
-// resync is how often all decisions are asked for, and not only what has changed.
+// resync is the interval at which all decisions are asked for, and not only what has changed.
 const resync = time.Hour
 
 // readCrowdSec follows a local API until ctx ends.
@@ -407,7 +407,7 @@ func (a *Agent) readCrowdSec(ctx context.Context, l *lister) {
 	}
 }
 
-// listTime is how long an answer of a local API may take.
+// listTime is the longest time that an answer of a local API may take.
 const listTime = 2 * time.Minute
 
 // decided makes the leases of a source what decisions say, and tells whether it has.

@@ -448,7 +448,7 @@ func (a *Agent) held(ctx context.Context, set string, fresh []sets.Entry,
 	return out
 }
 
-// maxRefusals is how many the status keeps.
+// maxRefusals is the number of refusals that the status keeps.
 const maxRefusals = 64
 
 // refuse reports an entry with an address that no entry may have: protected ones, this machine's,

@@ -112,7 +112,7 @@ func (f *Filter) Match(l ledger.Lease) bool {
 		(len(f.Entries) == 0 || slices.Contains(f.Entries, l.Entry))
 }
 
-// maxWider is how many wider leases are named.
+// maxWider is the number of wider leases that are named.
 const maxWider = 8
 
 // Noting is Match, which notes in w the leases that are not chosen and hold an entry that is:

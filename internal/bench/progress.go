@@ -50,8 +50,8 @@ func (m *Meter) Tell(doing string, share float64) {
 	m.tell(Progress{Doing: doing, Step: m.at + 1, Steps: len(m.cases), Left: m.left()})
 }
 
-// sure is how much of the estimate must be done before what it took says more about the rest than
-// the estimate.
+// sure is the part of the estimate that must be done before what it took says more about the rest
+// than the estimate.
 const sure = 10 * time.Second
 
 func (m *Meter) left() time.Duration {

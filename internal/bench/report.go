@@ -29,7 +29,7 @@ type Head struct {
 	Seed    uint64    `json:"seed"`
 	Machine host.Info `json:"machine"`
 	Caveats []string  `json:"caveats"`
-	// Incomplete is why the measurement ended early, empty if it did not.
+	// Incomplete is the reason that the measurement ended early, empty if it did not.
 	Incomplete string `json:"incomplete,omitempty"`
 }
 

@@ -109,7 +109,8 @@ func (o *others) packets() (n uint64) {
 	return n
 }
 
-// filters is how many filters lv0 has at ingress, and whether it has the qdisc for them.
+// filters returns the number of filters that lv0 has at ingress, and whether it has the qdisc for
+// them.
 func filters(t *testing.T) (n int, qdisc bool) {
 	t.Helper()
 	l := must2(netlink.LinkByName("lv0"))

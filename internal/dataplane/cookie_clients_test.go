@@ -157,7 +157,7 @@ func cookieClients(t *testing.T, n *testNet) {
 	}
 }
 
-// againBy is how often a client of Linux sends its SYN again: that which proves it is followed by
+// againBy counts the SYNs that a client of Linux sends again: that which proves it is followed by
 // another one at once, and one that is proven has nothing to send again. One more would be a second
 // for it, or more; counted, as a busy machine may take a second by itself.
 var againBy = [2]uint32{1, 0}

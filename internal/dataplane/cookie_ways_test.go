@@ -30,7 +30,7 @@ import (
 var transferred = flag.Int64("transfer", 64<<20,
 	"bytes that TestATransferDuringAFlood sends each way")
 
-// way is how a client comes to a listener.
+// way is a path from a client to a listener.
 type way struct{ name, from, to string }
 
 // TestCookieWays: clients reach listeners behind the machine, by a route and by a published port.

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// flowBounds are how much tests read of a flow.
+// flowBounds bound what tests read of a flow.
 var flowBounds = capture.FlowBounds{Bytes: 1 << 14, Datagrams: 4}
 
 // readFlows reads what has come: how often each source was handed on, and whether it was proven.

@@ -23,7 +23,7 @@ type Carried struct {
 	Lost []string
 }
 
-// mostAsked is how often is asked what becomes of live rules, which may change meanwhile.
+// mostAsked is the largest number of questions about live rules, which may change meanwhile.
 const mostAsked = 5
 
 // unaskedError lists, by interface, live rules in force for which Carry has not been asked.

@@ -68,7 +68,8 @@ func ip(t testing.TB, commands ...string) {
 	}
 }
 
-// received is how many bytes a bulk TCP transfer from the other end brings within a time.
+// received returns the number of bytes that a bulk TCP transfer from the other end brings within a
+// time.
 func (n *testNet) received(t *testing.T, to string, most int, within time.Duration) int {
 	t.Helper()
 	l, err := net.Listen("tcp", to)

@@ -17,7 +17,7 @@ import (
 // judges little or nothing there, and takes its place as what is kept. Until the old one is gone,
 // both judge. A process killed in between leaves either.
 
-// errNoHook is why a policy that stands still stays where it is.
+// errNoHook says why a policy that stands still stays in its place.
 var errNoHook = errors.New("there is no other hook for it")
 
 // MoveOn puts the policy in force on an interface into force anew: at the next hook, with why as

@@ -305,7 +305,7 @@ func asksNothing(t *testing.T, dev string) {
 	}
 }
 
-// atAsks is where struct flow_head has how often the kernel may be asked in a tick.
+// atAsks is the offset in struct flow_head of the number of questions to the kernel in a tick.
 const atAsks = 216
 
 // TestUDPTakesNoQuestionsOfTCP: where what comes by UDP has used up what the kernel may be asked of

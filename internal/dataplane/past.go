@@ -19,7 +19,7 @@ import (
 // back. A policy on trial is kept once it is confirmed; that of `on error` is not kept. See
 // docs/explanation/decisions/0090-past.md.
 
-// pastDir is where the policies of an interface lie, in library().
+// pastDir is the directory of an interface's policies, in library().
 const pastDir = "policies"
 
 // errNoPast is wrapped where no past policies are kept.

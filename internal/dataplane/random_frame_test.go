@@ -27,7 +27,7 @@ type rawTag struct {
 	kind, id uint16
 }
 
-// rawPart is which part of a datagram a fragment has.
+// rawPart is the part of a datagram that a fragment has.
 type rawPart struct {
 	id   uint32
 	at   int // bytes

@@ -32,7 +32,7 @@ type sample struct {
 	mono  time.Duration
 }
 
-// resample is how long a reading is used. The two clocks do not drift (both follow
+// resample is the time for which a reading is used. The two clocks do not drift (both follow
 // tick_do_update_jiffies64, kernel/time/tick-sched.c); this is for a guest that was stopped.
 const resample = time.Second
 
@@ -56,7 +56,7 @@ func Jiffies() (now, hz uint64, err error) {
 	return c.Now(), c.hz, nil
 }
 
-// together is how far apart the two readings of a sample may be.
+// together is the largest distance between the two readings of a sample.
 const together = time.Millisecond
 
 // tight reads both clocks, and again where this process had to wait between them: leases would end

@@ -40,7 +40,7 @@ func ProcessorTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// nap is how long a sleeper may take to see that its context has ended.
+// nap is the longest time that a sleeper may take to see that its context has ended.
 const nap = 20 * time.Millisecond
 
 // SleepUntil waits for a time of Monotonic and says whether ctx is still going. The calling thread

@@ -36,7 +36,7 @@ const (
 	KeyBytes = 32
 	// Window limits the difference of the two clocks, either way.
 	Window = 30 * time.Second
-	// mostSeen is how many datagrams a gate remembers; only who has the key fills it.
+	// mostSeen is the number of datagrams that a gate remembers; only who has the key fills it.
 	mostSeen = 1 << 14
 )
 

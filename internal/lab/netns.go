@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netnsDir is where iproute2 keeps named namespaces, each a bind mount of its nsfs file.
+// netnsDir is the directory of iproute2's named namespaces, each a bind mount of its nsfs file.
 const netnsDir = "/run/netns"
 
 const threadNetns = "/proc/thread-self/ns/net"

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// autogroup is where the scheduler shows the group that this process's session forms (sched(7)).
-// Where there are such groups, the priority of a thread counts within its own only, and every other
-// session gets as much of the generator's core as the generator.
+// autogroup is the file in which the scheduler shows the group that this process's session forms
+// (sched(7)). Where there are such groups, the priority of a thread counts within its own only, and
+// every other session gets as much of the generator's core as the generator.
 const autogroup = "/proc/self/autogroup"
 
 // RaiseSession gives the session of this process a priority, until lower. Of several that have

@@ -65,7 +65,7 @@ func tune(h *Host, t Topology) error {
 				return err
 			}
 		}
-		// GRO is what makes veth receive by NAPI, hence take XDP frames from its peer
+		// GRO makes veth receive by NAPI, hence take XDP frames from its peer
 		// (drivers/net/veth.c, veth_set_features).
 		if err := SetGRO(d.Name, true); err != nil {
 			return err

@@ -168,7 +168,7 @@ var (
 	versionTypes = map[byte]uint16{4: EtherIPv4, 6: EtherIPv6}
 )
 
-// maxLabels is how many labels of MPLS are looked through.
+// maxLabels is the number of labels of MPLS that are looked through.
 const maxLabels = 8
 
 // lookThrough finds IP that PPPoE or MPLS carries, and gives the frame up to where it ends.

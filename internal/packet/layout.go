@@ -74,7 +74,7 @@ func (l *Layout) base(at layer) int {
 	return 0
 }
 
-// location is where a field lies in one layer that has it.
+// location is the place of a field in one layer that has it.
 type location struct {
 	in   layer
 	bit  int // from the start of the layer; of a TCP option, behind its kind and length

@@ -20,7 +20,7 @@ const (
 	etherWCCP     = 0x883e // IPv4, behind a header of its own in version 2
 )
 
-// maxGTPExtensions is how many extension headers of GTP-U are walked.
+// maxGTPExtensions is the number of extension headers of GTP-U that are walked.
 const maxGTPExtensions = 8
 
 // payload of a tunnel: where it begins in what the tunnel has, and what it is; a type of 0 is

@@ -128,7 +128,7 @@ func touch(ctx context.Context, to netip.AddrPort, banner bool) contact {
 	return contact{state: ends(conn.(*net.TCPConn), err)}
 }
 
-// heard is what a service has said.
+// heard holds the words of a service.
 type heard struct {
 	conn  net.Conn
 	bytes []byte // at most bannerBytes

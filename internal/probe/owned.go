@@ -31,7 +31,7 @@ type Prefix struct {
 // mostAddresses bounds the addresses of a run.
 const mostAddresses = 1 << 16
 
-// maxOwned is how many bytes such a file may have.
+// maxOwned is the largest size of such a file, in bytes.
 const maxOwned = 1 << 20
 
 const ownedHint = "write: 198.51.100.0/24 of \"Example Ltd\" by \"ssh root@edge\" on eth0, " +

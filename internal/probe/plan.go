@@ -34,7 +34,7 @@ type plan struct {
 	judges    map[*policy.Policy]*judge // of policies of which something was asked
 }
 
-// canaries is how many ports of each address are asked where nothing should listen.
+// canaries is the number of ports of each address that are asked although nothing should listen.
 const canaries = 2
 
 // classProbe is a packet for a class.
@@ -67,7 +67,7 @@ const (
 	aClass
 )
 
-// target is where a probe goes.
+// target is the destination of a probe.
 type target struct {
 	kind  kindOf
 	addr  int // of addrs; -1: of a class
@@ -143,7 +143,7 @@ func (o *Options) Questions(addresses int) int {
 	return addresses * each
 }
 
-// canaryTries is how many ports are looked at for one that a policy passes.
+// canaryTries is the number of ports that are tried before one is found that a policy passes.
 const canaryTries = 16
 
 // addCanaries chooses ports without listeners that the options do not name: of those in the ranges

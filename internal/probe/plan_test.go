@@ -180,7 +180,7 @@ func repliesTo(t *testing.T, ip []byte) map[string][]byte {
 	return out
 }
 
-// answerTo is what a service of DNS, NTP or STUN answers, and else anything.
+// answerTo returns the answer of a service of DNS, NTP or STUN, and else anything.
 func answerTo(port uint16, asked []byte) []byte {
 	b := bytes.Clone(asked)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// shownEach is how many lines of a kind are shown without all of them being asked for.
+// shownEach is the number of lines of a kind that are shown without a question for all of them.
 const shownEach = 20
 
 // Print writes a report for people; all shows what is alike in lines of its own, too.

@@ -108,7 +108,7 @@ type marked struct {
 	at   time.Time
 }
 
-// seenWithin is how long a packet may take to be told of by a witness.
+// seenWithin is the longest time until a witness tells of a packet.
 const seenWithin = 30 * time.Second
 
 // prohibited says that an error of ICMP tells of an administrator who does not want this (RFC 1812
@@ -281,7 +281,7 @@ func (r *run) probe(ctx context.Context) error {
 	return r.contactAll(ctx)
 }
 
-// firstChallenged is how many addresses of a prefix are challenged before one is seen.
+// firstChallenged is the number of addresses of a prefix that are challenged before one is seen.
 const firstChallenged = 16
 
 // challengeAll challenges addresses: first some of each prefix, and the others where one of them
@@ -367,7 +367,7 @@ func (r *run) classesOf() error {
 	return nil
 }
 
-// left is why an address is left alone, or ""; with mu.
+// left returns the reason that an address is left alone, or ""; with mu.
 func (r *run) left(a netip.Addr) string {
 	if why := r.stopped[a]; why != "" {
 		return why

@@ -43,13 +43,13 @@ type eye struct {
 	policy  *policy.Policy // in force; the witness has begun
 }
 
-// beginsWithin is how long a witness may take to begin, with a connection by ssh.
+// beginsWithin is the longest time that a witness may take to begin, with a connection by ssh.
 const beginsWithin = 30 * time.Second
 
-// endsWithin is how long a witness may take to end when its input has.
+// endsWithin is the longest time that a witness may take to end when its input has.
 const endsWithin = 5 * time.Second
 
-// answersWithin is how long a witness may take to tell of what was judged before it was asked. One
+// answersWithin is the longest time that a witness may take to tell of earlier judgements. One
 // that was held up, or whose way is long, takes seconds.
 const answersWithin = seenWithin
 

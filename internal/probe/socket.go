@@ -45,7 +45,7 @@ func (s *sender) close() {
 	}
 }
 
-// fullRetries is how often a full queue is waited for, a millisecond each.
+// fullRetries is the number of waits for a full queue, a millisecond each.
 const fullRetries = 100
 
 func (s *sender) send(ip []byte, to netip.Addr) error {
@@ -79,7 +79,7 @@ type receiver struct {
 	raw  int
 }
 
-// roomForAnswers is how many bytes of answers wait to be read.
+// roomForAnswers is the size of the buffer in which answers wait, in bytes.
 const roomForAnswers = 8 << 20
 
 func newReceiver() (*receiver, error) {

@@ -234,7 +234,7 @@ func TestRecordedClientsComeAgain(t *testing.T) {
 	}
 }
 
-// client is where the client of a packet is.
+// client returns the origin of a client's packets.
 func (m message) client() netip.AddrPort {
 	var p packet.Packet
 	packet.Decode(m.frame, &p)
@@ -438,7 +438,7 @@ func replay(t *testing.T, p *policy.Policy, all []message, engine judge.Engine) 
 	return by
 }
 
-// decided is what became of a packet to the service.
+// decided is the outcome of a packet to the service.
 type decided struct {
 	judge.Verdict
 	number int

@@ -11,10 +11,10 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// shownChanges is how many kinds of packets `levee up` names that are decided otherwise.
+// shownChanges is the number of packet kinds decided otherwise that `levee up` names.
 const shownChanges = 5
 
-// changesTime is how long a policy that is put in force is compared with the one before.
+// changesTime is the time for which a policy put in force is compared with the one before.
 const changesTime = 2 * time.Second
 
 // Changes returns what can be said in a short time of the packets that a policy decides otherwise

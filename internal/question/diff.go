@@ -82,7 +82,7 @@ func oneOrTwo(name string) cobra.PositionalArgs {
 	}
 }
 
-// mostDifferences is how many kinds of packets are shown.
+// mostDifferences is the number of kinds of packets that are shown.
 const mostDifferences = 20
 
 func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {

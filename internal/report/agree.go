@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxRanked is how many points of a series are put into an order: pairs are its square.
+// maxRanked is the number of points of a series that are put into an order: pairs are its square.
 const maxRanked = 500
 
 // Order says whether two reports agree in the order of a chart whose order is a result

@@ -8,7 +8,7 @@ import (
 	"levee/internal/quantity"
 )
 
-// maxHeadlines is how many series of bars get a sentence of their own.
+// maxHeadlines is the number of series of bars that get a sentence of their own.
 const maxHeadlines = 4
 
 // rival is a figure that stands beside others for the same thing.

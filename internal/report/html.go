@@ -17,10 +17,10 @@ import (
 	"levee/web"
 )
 
-// maxListed is how many points of a chart the page lists as a table as well.
+// maxListed is the number of points of a chart that the page lists as a table as well.
 const maxListed = 400
 
-// maxPictured is how many points of a chart the page carries as a picture too.
+// maxPictured is the number of points of a chart that the page carries as a picture too.
 const maxPictured = 20000
 
 var pageTemplate = sync.OnceValues(func() (*template.Template, error) {

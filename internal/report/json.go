@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxFile is how much of a file Read looks at, in bytes.
+// maxFile is the number of bytes of a file that Read looks at.
 const maxFile = 256 << 20
 
 // JSON writes the document. A measurement that has a report of its own, raw windows and all, hands

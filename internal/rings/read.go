@@ -122,7 +122,7 @@ func (r *reading) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// source is where a ring is read from.
+// source is the file or socket from which a ring is read.
 type source interface {
 	// look sees to it that the ring is read, if it is there, and says what has changed; "" for
 	// nothing.
@@ -131,7 +131,7 @@ type source interface {
 	Close() error
 }
 
-// lookAgain is how often it is looked whether the ring is there.
+// lookAgain is the interval between two looks for the ring.
 const lookAgain = time.Second
 
 func (r *reading) run() (err error) {

@@ -35,10 +35,10 @@ ring goes, so does what was handed out.`
 const serveExample = `  sudo levee ring serve dns --dev eth0 --group analysts
   levee ring read dns --socket /run/levee-ring/dns.sock`
 
-// runDir is where sockets are, without --socket.
+// runDir is the directory of sockets, without --socket.
 const runDir = "/run/levee-ring"
 
-// handing is how long who has dialled may take to get the ring.
+// handing is the longest time from dialling to getting the ring.
 const handing = 5 * time.Second
 
 type serving struct {
@@ -185,7 +185,7 @@ func listen(path string, gid int) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// client is who has dialled.
+// client is a process that has dialled.
 type client struct {
 	*net.UnixConn
 	process int32
@@ -221,7 +221,7 @@ func (c *client) gone() <-chan struct{} {
 	return gone
 }
 
-// desk is where clients wait: one has the ring at a time, and those who wait are bounded, in all
+// desk is the queue of clients: one has the ring at a time, and those who wait are bounded, in all
 // and of each user, so that nobody who may dial keeps the server busy or the others away from it.
 type desk struct {
 	turn chan *client // has the one whose turn it is
@@ -260,7 +260,7 @@ func (d *desk) leave(user uint32) {
 	}
 }
 
-// going is how long a client waits for the one before to have gone.
+// going is the time that a client waits for the one before to have gone.
 const going = 2 * time.Second
 
 // wait waits for the turn of a client, until done.
@@ -327,7 +327,7 @@ func (s *serving) kept(err error) error {
 	return fmt.Errorf("%w; %s had the ring last, and may have kept them: end it", err, s.last)
 }
 
-// parting is how long a client may take to read what is left, and to count it.
+// parting is the longest time that a client may take to read what is left, and to count it.
 const parting = time.Second
 
 // part tells a client that the ring ends, and waits until he has gone.

@@ -12,9 +12,9 @@ import (
 	"levee/ring"
 )
 
-// tally is where a client counts what it has got: a file of its own in memory, of a fixed size. The
-// map of the policy stays with the server, since whoever has the descriptor of a map may freeze it
-// (BPF_MAP_FREEZE), and no reader could count there again.
+// tally holds the counts of what a client has got: a file of its own in memory, of a fixed size.
+// The map of the policy stays with the server, since whoever has the descriptor of a map may freeze
+// it (BPF_MAP_FREEZE), and no reader could count there again.
 type tally struct {
 	file   *os.File
 	memory []byte

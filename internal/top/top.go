@@ -51,7 +51,7 @@ type Rule struct {
 // Source reads the counters.
 type Source func() (Snapshot, error)
 
-// past is how many readings a sparkline shows at most.
+// past is the largest number of readings that a sparkline shows.
 const past = 30
 
 // Order sorts the rows.
@@ -214,7 +214,7 @@ func (s *screen) View() tea.View {
 	return v
 }
 
-// head is how many lines stand above the rows and below them, without those of memory.
+// head is the number of lines that stand above the rows and below them, without those of memory.
 const head = 4
 
 // room returns how many rows there is room for below so many memories.

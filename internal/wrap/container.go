@@ -92,7 +92,7 @@ type container struct {
 	State struct{ Pid int } // of its first process; 0: it does not run
 }
 
-// minID is how many digits of the number of a container nobody else has. Engines tell 64.
+// minID is the number of digits of a container's number that are unique. Engines tell 64.
 const minID = 12
 
 // into has a policy be that of the container, which runs.

@@ -126,7 +126,8 @@ func newRun(e *env) *cobra.Command {
 // firstSocket is the number of the first socket that is handed on (SD_LISTEN_FDS_START).
 const firstSocket = 3
 
-// mostSockets is how many may be handed on: a number beyond is no environment of systemd's.
+// mostSockets bounds the sockets that may be handed on: a number beyond is no environment of
+// systemd's.
 const mostSockets = 1 << 16
 
 // handed returns how many sockets this process was handed.

@@ -115,7 +115,7 @@ func (r result) most(label string, most int) (told []string) {
 	return told
 }
 
-// paid is how many a rate and as many at once let pass.
+// paid returns the number of packets that a rate and a burst as large let pass.
 func (r result) paid(rate, burst int) int {
 	return int(float64(rate)*r.span.Seconds()) + burst + 1
 }

@@ -371,7 +371,7 @@ type result struct {
 	beside        error // of what was done meanwhile
 }
 
-// more is how much more a counter has counted.
+// more returns the increase of a counter.
 func (r result) more(name string) int { return r.after[name] - r.before[name] }
 
 // flood sends one kind.

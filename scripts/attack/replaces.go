@@ -56,7 +56,7 @@ type step struct {
 	to  shape // not of before
 }
 
-// trial is how long one is that runs out.
+// trial is the length of a trial that runs out.
 const trial = 2 * time.Second
 
 // phases are the changes, each phase beside a flood of its own.
@@ -112,7 +112,7 @@ func mixed() string {
 	return all.String()
 }
 
-// perCPU is how many packets of the flood each of two CPUs sends a second, and judges.
+// perCPU is the number of packets of the flood that each of two CPUs sends a second, and judges.
 const perCPU = "150k"
 
 // replaces changes the policy while a flood comes, phase by phase, and returns how many promises
@@ -335,7 +335,7 @@ func (b *bound) returned(from shape) {
 	}
 }
 
-// end is how many packets all budgets together may have paid.
+// end returns the largest number of packets that all budgets together may have paid.
 func (b *bound) end() int {
 	b.pays(b.is.rate)
 	return budgets * int(b.most+1)

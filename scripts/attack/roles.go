@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a session may take to answer, and a host to begin.
+// patience is the longest time that a session may take to answer, or a host to begin.
 const patience = 15 * time.Second
 
 // Keep-alives of sessions would count as established during a flood.
@@ -201,7 +201,7 @@ func visit(n int, reset bool) error {
 	return nil
 }
 
-// mergedEach is how many datagrams are merged.
+// mergedEach is the number of datagrams that are merged.
 const mergedEach = 10
 
 // merge sends so many datagrams to a limit, some to a packet.

@@ -39,7 +39,7 @@ var emulators = map[string]struct {
 			"nospectre_bhb"},
 }
 
-// limits are how many seconds of its own a guest may take for a check.
+// limits is the largest number of seconds of its own that a guest may take for a check.
 var limits = map[bool]string{false: "3600", true: "7200"}
 
 // clock is the clock of a guest.
@@ -58,7 +58,7 @@ var clocks = []clock{instructions, host}
 // ticks are qemu's options for a clock.
 var ticks = map[clock][]string{instructions: {"-icount", "shift=0,sleep=off"}}
 
-// patience is how long a guest may take for everything.
+// patience is the longest time that a guest may take for everything.
 const patience = 6 * time.Hour
 
 // boot runs a machine with the checks of a clock until it is off.

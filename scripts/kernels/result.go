@@ -32,7 +32,7 @@ type result struct {
 	file string     // where it is kept, none if it is not
 }
 
-// ending is how a check ended.
+// ending says how a check ended.
 type ending struct {
 	Passed bool    `json:"passed"`
 	Took   float64 `json:"took"` // seconds of the guest

@@ -219,7 +219,7 @@ func masscan(ctx context.Context, n *network, work string, rate int) (*found, er
 	return f, nil
 }
 
-// score is how right a tool is.
+// score rates the answers of a tool.
 type score struct {
 	open, reachable       int
 	falseOpen, falseClose int

@@ -89,7 +89,8 @@ type shell struct {
 	out *bufio.Reader
 }
 
-// path is where the shell of a user of Debian looks for programs (/etc/profile).
+// path lists the directories in which the shell of a user of Debian looks for programs
+// (/etc/profile).
 const path = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games"
 
 func open() (*shell, error) {

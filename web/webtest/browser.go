@@ -29,8 +29,8 @@ type Browser struct {
 	wrong []string
 }
 
-// hangs is how long a browser may be there: longer than a busy machine takes for all that a test
-// does with one.
+// hangs is the longest time that a browser may be there: longer than a busy machine takes for all
+// that a test does with one.
 const hangs = 10 * time.Minute
 
 // Window says how the page is looked at.

@@ -17,7 +17,7 @@ import (
 	document "levee/internal/report"
 )
 
-// benchOutput is where a report goes, the same for all measurements.
+// benchOutput names the places of a report, the same for all measurements.
 type benchOutput struct {
 	json                bool
 	csv, html, svg, png string // files and directories, empty for none

@@ -147,7 +147,7 @@ func isGroup(to string) bool {
 	return err == nil && a.Addr().IsMulticast()
 }
 
-// epoch is when streams of a capture begin.
+// epoch is the time at which the streams of a capture begin.
 var epoch = time.Unix(1_700_000_000, 0)
 
 // writeStreams writes all frames of a sender as a capture.

@@ -163,7 +163,7 @@ type bounded struct {
 	asking map[string]int // connections that ask, by caller
 }
 
-// mostOfOne is how many connections of one caller count as asking.
+// mostOfOne is the number of one caller's connections that count as asking.
 const mostOfOne = maxConnections / 4
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -225,7 +225,7 @@ func (c *conn) answering(who string) {
 	}
 }
 
-// peer is who is at the other end of a unix socket, and the connection.
+// peer is the process at the other end of a unix socket, and the connection.
 type peer struct {
 	conn  *conn
 	local bool

@@ -76,7 +76,7 @@ func (r *Route) name() string {
 	return strings.Join(append([]string{strings.ToLower(r.Method)}, words...), "-")
 }
 
-// output is how a handler's value becomes the body.
+// output turns a handler's value into the body.
 type output[Out any] struct{ Body *Out }
 
 // typed makes a route of a function. In is a struct, whose fields are parameters by their tags

@@ -310,8 +310,9 @@ func (t *Tokens) session(cookie string) (*session, error) {
 	return nil, errCookie
 }
 
-// maxOver is how many sessions may have ended before their time. More than that end with the
-// agent's next start only: one who logs in and out without an end is not to fill the disk.
+// maxOver is the largest number of sessions that may have ended before their time. More than that
+// end with the agent's next start only: one who logs in and out without an end is not to fill the
+// disk.
 const maxOver = 1024
 
 func (t *Tokens) isOver(id string) bool {

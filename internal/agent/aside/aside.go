@@ -27,7 +27,7 @@ type Aside struct {
 	part    *part.Part
 }
 
-// moveAgain is when a move that has failed is tried again.
+// moveAgain is the time at which a move that has failed is tried again.
 const moveAgain = 10 * time.Second
 
 // New returns one of a process that has not been moved.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpusOf is where all threads of this process may run; an error where they differ.
+// cpusOf returns the CPUs on which all threads of this process may run; an error where they differ.
 func cpusOf(t *testing.T) (all unix.CPUSet) {
 	t.Helper()
 	threads, err := os.ReadDir("/proc/self/task")

@@ -29,7 +29,7 @@ import (
 const (
 	maxBytes = 1 << 30
 	maxValue = 1 << 20
-	// maxOnOne is how many decisions on one address are kept, those that last longest.
+	// maxOnOne is the number of decisions on one address that are kept, those that last longest.
 	maxOnOne = 1000
 	// MaxDecisions limits the decisions of an answer, and all.
 	MaxDecisions = 2 << 20

@@ -144,7 +144,7 @@ func (d *demo) second(at time.Time, rng *rand.Rand) history.Second {
 	return out
 }
 
-// flood is how much comes besides, in packets a second.
+// flood returns the rate of the flood besides, in packets a second.
 func (d *demo) flood(at time.Time) float64 {
 	ago := d.now.Sub(at)
 	if ago > 9*time.Minute && ago < 9*time.Minute+50*time.Second {

@@ -140,8 +140,8 @@ func (j *job) samples(rules []incident.Rule) map[string]sampled {
 	return out
 }
 
-// mostTold is how many packets of a sample say what sources send: so many show that a rule drops
-// none to less than a twentieth of a percent.
+// mostTold is the number of packets of a sample that say what sources send: so many show that a
+// rule drops none to less than a twentieth of a percent.
 const mostTold = 8000
 
 // fits says whether `levee check` warns of no more with live rules in a policy than without. That

@@ -250,7 +250,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	return r, nil
 }
 
-// mostJudged is how many packets say of which kind a rule is.
+// mostJudged is the number of packets that say of which kind a rule is.
 const mostJudged = 1000
 
 // beside are the kinds of rules that are of floods beside this one, by their labels.
@@ -456,7 +456,7 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 	return nil, why
 }
 
-// strangers is how many of those that are not known by their address have one packet in a sample.
+// strangers returns the number of sources unknown by address that have one packet in a sample.
 // So many of its packets come from new ones (Good-Turing).
 func strangers[K comparable](good *signature.Sample, known map[netip.Addr]bool,
 	is func(*packet.Packet) bool, by func(*packet.Packet, []byte) K) (n int) {

@@ -26,7 +26,8 @@ type kernel interface {
 	// live is nil if there are no live rules; counts are by label.
 	live(ctx context.Context, dev string) (*inspect.LiveRules, map[string]episode.Count, error)
 	ready(ctx context.Context, dev string) error
-	// sent is how many packets the interface has sent, by its own counter; false: nobody says.
+	// sent is the number of packets that the interface has sent, by its own counter; false: nobody
+	// says.
 	sent(dev string) (packets uint64, ok bool)
 	// refused returns the kernel's counts of refused packets in this network namespace.
 	refused() refusals

@@ -61,7 +61,7 @@ type tally struct{ came, dropped float64 }
 // service is the address of the host.
 var service = netip.MustParseAddr("198.19.0.1")
 
-// labHosts is how many clients there are.
+// labHosts is the number of clients.
 const labHosts = 16
 
 func labClient(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(2 + n)}) }

@@ -195,10 +195,10 @@ func (j *job) asksNames() bool {
 // minOfZone is a rate that any zone may have, in queries a second.
 const minOfZone = 200
 
-// zoneLabels is how many of the last labels of a name are a zone, as limits count them.
+// zoneLabels is the number of a name's last labels that make a zone, as limits count them.
 const zoneLabels = 2
 
-// keptName is how long a name may be that samples keep as a whole, in bytes.
+// keptName is the length of the longest name that samples keep as a whole, in bytes.
 const keptName = 48
 
 // zoneOf returns the zone that a DNS query asks for, by the last labels of its name; "" is none.

@@ -50,11 +50,11 @@ type sum struct {
 	dropped map[string]lost // by rule
 }
 
-// sampled is how many packets a sample of good traffic has of each source, and how many of them a
-// rule would drop.
+// sampled is the number of packets that a sample of good traffic has of each source, and how many
+// of them a rule would drop.
 type sampled map[netip.Addr]struct{ packets, dropped int }
 
-// told is how many packets of a source say what it sends.
+// told is the number of a source's packets that say what it sends.
 const told = 20
 
 // windows are the shares of a count that are left after a second. The short one tells what costs
@@ -217,7 +217,7 @@ type total struct {
 	sample        signature.Judged // of their packets before
 }
 
-// missing is how many good packets a rule has dropped.
+// missing returns the number of good packets that a rule has dropped.
 func (t *total) missing() float64 {
 	return min(t.packets-doubt*math.Sqrt(t.squares), t.usual-t.passed-doubt*math.Sqrt(t.usual))
 }

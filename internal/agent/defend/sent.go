@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sent is how many packets an interface has sent, by its own counter.
+// sent is the number of packets that an interface has sent, by its own counter.
 type sent struct {
 	at      time.Time
 	packets uint64
@@ -31,7 +31,7 @@ func (s *sent) stands(now time.Time, packets uint64) bool {
 	return packets == s.packets && s.by >= byMany && now.Sub(s.moved) < standsFor
 }
 
-// second is how many there were a second, since the last time, without refusals: who refuses
+// second returns the number of packets a second since the last time, without refusals: who refuses
 // something does not answer it. It is false the first time, and where the kernel does not say.
 func (s *sent) second(now time.Time, packets uint64, no refusals, others func() (traffic, bool),
 	ok bool) (rate float64, is bool) {
@@ -71,7 +71,7 @@ func (u *unwanted) second(now time.Time, no refusals) float64 {
 	return float64(n) / now.Sub(was.at).Seconds()
 }
 
-// since is how much a counter has counted. One that began anew has counted nothing.
+// since returns the increase of a counter. One that began anew has counted nothing.
 func since(was, is uint64) uint64 { return max(was, is) - was }
 
 // refusals count what a network namespace refused, on all of its interfaces together.
@@ -95,13 +95,13 @@ type astray struct {
 	beyond uint64 // beyond the window, with data or without; of newer kernels (BeyondWindow)
 }
 
-// since is how many there were, at least.
+// since returns the smallest number that there can have been.
 func (a astray) since(was astray) uint64 {
 	return since(was.old, a.old) + max(since(was.empty, a.empty), since(was.beyond, a.beyond))
 }
 
-// traffic is how many packets interfaces have received and sent. Those of the loopback, which
-// receives what it sends, are apart.
+// traffic is the number of packets that interfaces have received and sent. Those of the loopback,
+// which receives what it sends, are apart.
 type traffic struct{ in, out, loop uint64 }
 
 // refused holds what a network namespace had refused at the last look. If the other interfaces were
@@ -113,7 +113,7 @@ type refused struct {
 	asked  bool
 }
 
-// fewRefusals is how many there may be between two looks without a look at other interfaces, which
+// fewRefusals is the most refusals between two looks without a look at other interfaces, which
 // takes longer the more there are.
 const fewRefusals = 20
 

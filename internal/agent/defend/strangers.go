@@ -18,11 +18,12 @@ import (
 // ofStranger is the part of a flood that a limit on strangers leaves, where more was not usual.
 const ofStranger = 0.005
 
-// newFor is how long a client is new: nothing that was put into force before he came has named him.
+// newFor is the time for which a client is new: nothing put into force before he came has named
+// him.
 const newFor = 5 * time.Second
 
-// known are who came before a flood, in several seconds of the last hour or often in the sample of
-// good traffic.
+// known returns the sources that came before a flood, in several seconds of the last hour or often
+// in the sample of good traffic.
 func (w *Watcher) known(good *signature.Sample) map[netip.Addr]known.Client {
 	out := map[netip.Addr]known.Client{}
 	for from, r := range w.regulars.of {

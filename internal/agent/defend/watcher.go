@@ -345,7 +345,7 @@ func (w *Watcher) doubt(now time.Time) {
 	}
 }
 
-// refusedEvery is how often segments that the machine refuses are counted.
+// refusedEvery is the interval at which segments that the machine refuses are counted.
 const refusedEvery = 200 * time.Millisecond
 
 // doubtSegments reads how many segments the machine refuses, where that says whether they are a

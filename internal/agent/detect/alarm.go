@@ -206,8 +206,8 @@ func (j *judged) fat(k kind.Kind) bool {
 		s[row.All] > fatTimes*max(row.Floor, s[row.Counter])
 }
 
-// excuses is how many packets of connections may stand for SYNs: those of the greatest crowd. More
-// are made up, for which one forged flow suffices.
+// excuses returns the largest number of packets of connections that may stand for SYNs: those of
+// the greatest crowd. More are made up, for which one forged flow suffices.
 func (d *Detector) excuses(now time.Time) float64 {
 	if d.root.sum[kind.CountSYN] > strict*kind.Rows[kind.SYN].Floor {
 		if usual := d.root.prof.usual(now); usual[rateTCP] > 0 {
@@ -220,8 +220,8 @@ func (d *Detector) excuses(now time.Time) float64 {
 // fewSYNs is the part of what is too much of SYNs that counts in any case.
 const fewSYNs = 0.1
 
-// mostSYNs is how many SYNs may stand for packets of flows that are new: as many as the greatest
-// crowd has, and a few in any case. 0 is all.
+// mostSYNs returns the largest number of SYNs that may stand for packets of flows that are new: as
+// many as the greatest crowd has, and a few in any case. 0 is all.
 func (d *Detector) mostSYNs(now time.Time) float64 {
 	if few := fewSYNs * kind.Rows[kind.SYN].Floor; d.root.sum[kind.CountSYN] > few {
 		if usual := d.root.prof.usual(now); usual[rateSYN] > 0 {
@@ -244,7 +244,7 @@ func (n *node) limit(k kind.Kind, least, times float64, usual, had *rates, whole
 	return limit
 }
 
-// share is how much of what a kind has now is more than usual.
+// share returns the part of a kind's packets that is more than usual.
 func (n *node) share(k kind.Kind, usual *rates, now time.Time, whole bool) float64 {
 	have, was := n.sum.of(k, whole), usual.usually(k, whole)
 	switch k {

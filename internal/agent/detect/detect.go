@@ -46,14 +46,14 @@ type Alarm struct {
 	Answered bool `json:",omitempty"`
 }
 
-// factor is how many times of what was usual is too much. While something is done about a flood, a
+// factor is the multiple of the usual that is too much. While something is done about a flood, a
 // part of that is.
 const (
 	factor = 4
 	strict = 0.25
 )
 
-// mostCrowd is how many times the usual clients the greatest crowd has.
+// mostCrowd is the greatest crowd as a multiple of the usual clients.
 const mostCrowd = 20
 
 // Kinds is a set of kinds.
@@ -183,7 +183,7 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, w wei
 	r.tally(of, w, bytes)
 }
 
-// weighed is how many packets a sample stands for, and what they are besides their kind.
+// weighed is the number of packets that a sample stands for, and what they are besides their kind.
 type weighed struct {
 	weight float64
 	fresh  bool // of a flow that was not seen of late
@@ -325,8 +325,8 @@ func (n *node) push(now time.Time, long time.Duration, r *raw) {
 	}
 }
 
-// began is when a kind rose, within the window: the beginning of the first bin with more than a
-// quarter of a rate.
+// began returns the time at which a kind rose, within the window: the beginning of the first bin
+// with more than a quarter of a rate.
 func (n *node) began(now time.Time, k kind.Kind, rate float64, whole bool) time.Time {
 	out := now
 	for i := range n.ring {
@@ -391,8 +391,8 @@ func (n *node) rates(u ratios) (out rates) {
 	return out
 }
 
-// crowd is how many times as many clients as usual complete their handshakes. So many more packets
-// of UDP are no flood: a browser that comes over TCP has come over QUIC, too.
+// crowd returns the number of clients that complete their handshakes, as a multiple of the usual.
+// So many more packets of UDP are no flood: a browser that comes over TCP has come over QUIC, too.
 func (n *node) crowd(usual *rates) float64 {
 	syn, tcp := float64(usual[rateSYN]), float64(usual[rateTCP])
 	if syn < 10 || tcp < 100 {

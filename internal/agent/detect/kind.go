@@ -9,10 +9,10 @@ import (
 // raw are the counters behind the kinds.
 type raw [int(kind.NumCounters) + int(kind.Bits)]float64
 
-// squares is where the squares of what a kind's samples stand for are.
+// squares returns the place of the squares of what a kind's samples stand for.
 func squares(of kind.Kind) int { return int(kind.NumCounters) + int(of) }
 
-// chance is how much of the rate of a kind, or of all its packets, may be chance, as where few
+// chance returns the part of a kind's rate, or of all its packets, that may be chance, as where few
 // samples stand for it, or mostly those behind pauses of the sampler. It is the standard deviation
 // of Horvitz and Thompson's estimate.
 func (r *raw) chance(of kind.Kind, whole bool) float64 {

@@ -97,7 +97,7 @@ func (s *season) tick(streams []stream, sampled float64) []Alarm {
 // isTest says whether a packet is of a test of the line by UDP, which nobody answers.
 func isTest(p *packet.Packet) bool { return p.Proto == packet.ProtoUDP && p.DstPort == 5201 }
 
-// isTester is who does such tests, over a connection that controls them.
+// isTester tells whether a source makes such tests, over a connection that controls them.
 func isTester(a netip.Addr) bool { return a == v4(0x0a030007) || a == v4(0x0a000007) }
 
 func anyone(r *rand.Rand) netip.Addr { return v4(0x20000000 + r.Uint32N(0x40000000)) }

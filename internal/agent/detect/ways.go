@@ -113,8 +113,9 @@ func (d *Detector) SentNow(now time.Time, packets float64) {
 	}
 }
 
-// goes is how many packets of a kind come, without those of flows that go on of hosts with which
-// there are connections. Who has one may just have been asked: the last bin says so.
+// goes returns the number of packets of a kind that come, without those of flows that go on of
+// hosts with which there are connections. Who has one may just have been asked: the last bin says
+// so.
 func (d *Detector) goes(k kind.Kind) float64 {
 	row, sum, last := k.Row(), &d.root.sum, &d.root.ring[(d.root.at+bins-1)%bins]
 	all, peers := goesOn(row, sum), last[kind.CountPeers]/max(1, goesOn(row, last))

@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// NoDetector is why a rule ends.
+// NoDetector is the reason that a rule ends.
 const NoDetector = "its detector is gone from the policy"
 
 // policy goes on with the detectors of a policy that came into force.

@@ -81,7 +81,7 @@ func (f *flood) goes(now time.Time, why string) {
 	}
 }
 
-// live is how many rules of a flood are in force.
+// live returns the number of rules of a flood that are in force.
 func (f *flood) live() (n int) {
 	for _, r := range f.rules {
 		if r.IsLive() {

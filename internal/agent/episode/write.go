@@ -7,7 +7,7 @@ import (
 	"levee/internal/agent/incident"
 )
 
-// mostRules is how many live rules an interface has.
+// mostRules is the number of live rules that an interface has.
 const mostRules = 128
 
 // written is a rule of a writer that is no detector.

@@ -8,7 +8,7 @@ import (
 	"levee/internal/agent/ledger"
 )
 
-// maxNewest is how many events of the newest time are told apart.
+// maxNewest is the number of events of the newest time that are told apart.
 const maxNewest = 4096
 
 // again knows which events were judged before, where a place holds them again: a log that an

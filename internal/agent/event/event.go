@@ -44,7 +44,8 @@ type Matcher struct {
 		Match(record []byte, now time.Time) (subject, Result, error)
 		When() time.Time // of the record that was matched; zero: it does not say
 		Times() int      // that it stands for
-		// Trouble is why a list that conditions ask could not be read, nil if none could not.
+		// Trouble is the reason that a list that conditions ask could not be read, nil if none
+		// could not.
 		Trouble() error
 	}
 	source  *policy.Source
@@ -56,14 +57,14 @@ type Matcher struct {
 	feeds   feeds
 }
 
-// fit is whether patterns fit what a program writes.
+// fit tells whether patterns fit what a program writes.
 type fit struct {
 	unmatched int  // lines of the program
 	matched   bool // one has
 	told      bool
 }
 
-// misfits is how many lines of a program have to be read for none to have matched by chance.
+// misfits is the number of lines of a program that must be read before no match is no accident.
 const misfits = 1000
 
 // New prepares the conditions and patterns of a source. old is the matcher of the source before it

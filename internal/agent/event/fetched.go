@@ -59,7 +59,7 @@ func (f *fetched) has(text []byte) (is, known bool) {
 	return f.texts[string(text)], f.texts != nil
 }
 
-// Unfetched is why a list of a condition could not be fetched.
+// Unfetched is the reason that a list of a condition could not be fetched.
 type Unfetched struct{ err error }
 
 func (u *Unfetched) Error() string { return u.err.Error() }

@@ -19,7 +19,7 @@ import (
 // Countries are the countries that the sources of an incident are in, by the packets that were
 // kept of it.
 type Countries struct {
-	// Why is why there are none; empty if there are.
+	// Why is the reason that there are none; empty if there are.
 	Why     string `json:"why,omitempty"`
 	Packets int    `json:"packets"`
 	// Shares are the parts of the packets whose sources are in a country (ISO 3166-1 alpha-2).

@@ -275,7 +275,7 @@ type pieces struct {
 	n int // bytes since the last value
 }
 
-// maxValue is how long a value of JSON, or a row of a table, may be.
+// maxValue is the length of the longest value of JSON, or row of a table.
 const maxValue = 1 << 20
 
 func (p *pieces) Read(b []byte) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"levee/internal/lang/literal"
 )
 
-// maxLine is how long a line of a plain list may be.
+// maxLine is the length of the longest line of a plain list.
 const maxLine = 64 << 10
 
 // readLines reads the entries of lines. What follows them behind a blank does not count, but an

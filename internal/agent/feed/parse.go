@@ -33,10 +33,10 @@ type List struct {
 	Texts    map[string]bool // in place of all these, of a list of texts
 }
 
-// maxSkipped is how many entries List.Skipped names.
+// maxSkipped is the number of entries that List.Skipped names.
 const maxSkipped = 5
 
-// maxBadPart is which part of the entries may be unreadable: more, and it is another format.
+// maxBadPart is the part of the entries that may be unreadable: more, and it is another format.
 const maxBadPart = 10
 
 // ErrTooMany is wrapped where a list has more entries than it may.

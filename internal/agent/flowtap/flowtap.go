@@ -20,7 +20,7 @@ import (
 	"levee/internal/packet"
 )
 
-// followEvery is how often it is looked which policies are in force.
+// followEvery is the interval between two looks for the policies in force.
 const followEvery = time.Second
 
 // Hub is the flows of a machine.

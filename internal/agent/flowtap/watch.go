@@ -25,7 +25,7 @@ type Watching struct {
 	JSON  bool     // records as they are, with the member proven
 }
 
-// lookEvery is how often it is looked what has come.
+// lookEvery is the interval between two looks for what has come.
 const lookEvery = 100 * time.Millisecond
 
 // Watch prints a line for each flow, until ctx ends or out takes no more; lost is called with the

@@ -28,7 +28,7 @@ const (
 	maxRelated = 512 // files beside it that are looked at, the newest
 )
 
-// linger is how long a file that was rotated away is looked at after its last line.
+// linger is the time for which a file that was rotated away is watched after its last line.
 const linger = time.Minute
 
 // id is a file, as long as it exists.

@@ -15,12 +15,14 @@ type Reading struct {
 
 // Limits of Counts.
 const (
-	// mostRules is how many rules have series of their own: those that count most.
+	// mostRules is the largest number of rules that have series of their own: those that count
+	// most.
 	mostRules = 192
-	// mostLate is how long two readings may be apart. What was counted meanwhile is spread over the
-	// seconds between them; after a longer pause nobody knows when it came.
+	// mostLate is the longest time that two readings may be apart. What was counted meanwhile is
+	// spread over the seconds between them; after a longer pause nobody knows when it came.
 	mostLate = 10 * time.Second
-	// choose is how many seconds pass before rules with series of their own are chosen again.
+	// choose is the number of seconds that pass before rules with series of their own are chosen
+	// again.
 	choose = 60
 )
 

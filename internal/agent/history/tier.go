@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// fullSegments is how many full segments a tier keeps, besides the one that grows.
+// fullSegments is the number of full segments that a tier keeps, besides the one that grows.
 const fullSegments = 16
 
 // tier is a ring of points that are step seconds long.

@@ -20,7 +20,8 @@ var clockKey = []byte("clock") // among positions, whose names have a blank
 
 const clockBytes = 16
 
-// leastJump is how far a clock jumps at least: less is a clock that goes a little fast, or slow.
+// leastJump is the smallest step of a clock that counts: less is a clock that goes a little fast,
+// or slow.
 const leastJump = 2 * time.Second
 
 // noteEvery is after how long without a new lease the time is noted in the file. A machine that

@@ -124,7 +124,7 @@ var (
 		bucketPositions, bucketNotes}
 )
 
-// buckets are where keys stand. A kind of entry has a bucket of its own: a levee that does not know
+// buckets hold the keys. A kind of entry has a bucket of its own: a levee that does not know
 // it finds no damage, and has the others.
 type buckets struct{ prefixes, names *bbolt.Bucket }
 
@@ -549,7 +549,7 @@ func (l *Ledger) Each(visit func(Lease) bool) error {
 	})
 }
 
-// swept is how many leases one transaction removes.
+// swept is the number of leases that one transaction removes.
 const swept = 50_000
 
 // Remove takes out the leases for which gone says so, and returns them.

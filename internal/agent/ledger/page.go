@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// visited is how many leases one page looks at, matching or not: a page of a rare kind may be short
-// and have others behind it.
+// visited is the largest number of leases that one page looks at, matching or not: a page of a rare
+// kind may be short and have others behind it.
 const visited = 100_000
 
 // ErrPlace is wrapped where a place in the list is none.

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// maxAddresses is how many addresses of a family a name may have; the others are left out.
+// maxAddresses is the largest number of addresses of a family for a name; the others are left out.
 const maxAddresses = 32
 
 // Answer lists the addresses of a name.

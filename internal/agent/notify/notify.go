@@ -23,7 +23,7 @@ const (
 	lookEvery = 5 * time.Second
 )
 
-// backoff is how long is waited before each further attempt.
+// backoff is the wait before each further attempt.
 var backoff = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 
 // Status counts the messages to a target since the agent began.

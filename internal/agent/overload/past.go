@@ -11,10 +11,10 @@ import (
 
 // Times of a policy that packets bypass.
 const (
-	// keeperFirst is how long a keeper has to move it, which it does at once where one runs: two
-	// that move it would pass over a hook that is good.
+	// keeperFirst is the time that a keeper has to move it, which it does at once where one runs:
+	// two that move it would pass over a hook that is good.
 	keeperFirst = 5 * time.Second
-	// moveAgain is how often it is tried again.
+	// moveAgain is the interval between two attempts.
 	moveAgain = time.Minute
 )
 

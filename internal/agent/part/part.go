@@ -56,10 +56,10 @@ const (
 const (
 	// Patience limits the wait of a part that is no failure.
 	Patience = time.Minute
-	// settled is how long a part has to work again before that is told, and a failure after it is
-	// another one: what comes and goes is one alarm.
+	// settled is the time that a part has to work again before that is told, and a failure after it
+	// is another one: what comes and goes is one alarm.
 	settled = 10 * time.Second
-	// differsEvery is how often it is told that a failure has another reason.
+	// differsEvery is the interval at which another reason of a failure is told.
 	differsEvery = time.Minute
 )
 

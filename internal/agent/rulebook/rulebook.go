@@ -107,7 +107,7 @@ func (b *Book) Remove(id string) error {
 	return b.save()
 }
 
-// leastJump is how far a clock jumps at least, as for leases.
+// leastJump is the smallest step of a clock that counts, as for leases.
 const leastJump = 2 * time.Second
 
 // Expire forgets the rules whose lease has ended, including those of interfaces that nobody

@@ -15,7 +15,7 @@ import (
 	"levee/internal/packet/template"
 )
 
-// victim is where floods and good traffic go.
+// victim is the destination of floods and good traffic.
 const victim = "198.51.100.10"
 
 // good is a web and name server's morning: SYNs as Linux, Windows and macOS send them, data and

@@ -12,7 +12,7 @@ import (
 const (
 	// looked is the number of payload bytes, from the UDP header on, that the search reads.
 	looked = 48
-	// bytesOf is how many bytes a term about them has at most; the language takes 16.
+	// bytesOf is the largest number of bytes that a term about them has; the language takes 16.
 	bytesOf = 8
 )
 

@@ -81,14 +81,14 @@ func (j *Judged) Collateral() float64 {
 // upper end of Wilson's interval, or 3/n where nothing was dropped (rule of three).
 func (j *Judged) Highest() float64 { return highest(j.Dropped, j.Packets) }
 
-// few is how many packets a rule drops at least, where there are as many.
+// few is the smallest number of packets that a rule drops, where there are as many.
 const few = 3
 
 // fewGood is below how many good packets nothing is known of good traffic: what holds for none of
 // them may hold for all others.
 const fewGood = 20
 
-// searched is how many packets of each sample the search looks at by default.
+// searched is the number of packets of each sample that the search looks at by default.
 const searched = 20_000
 
 // Propose finds rules for a flood. good may be nil or empty: then the rules are narrow, and the
@@ -282,7 +282,8 @@ func (w *work) first(s *search) *rule {
 	return nil
 }
 
-// longest is how long packets on the Internet are: a range of lengths is a part of that.
+// longest is the length of the longest packets on the Internet: a range of lengths is a part of
+// that.
 const longest = 1500
 
 // specific says whether two terms at least name a very small part of what their fields can hold,

@@ -14,10 +14,11 @@ import (
 const Most = 100_000
 
 const (
-	// headers is how many bytes of headers a packet may have to be kept: eight tags, labels and
-	// extension headers of usual size fit.
+	// headers is the largest size of headers of a packet that is kept, in bytes: eight tags, labels
+	// and extension headers of usual size fit.
 	headers = 448
-	// body is how many bytes behind the headers are kept. Fixed bytes of floods stand in front.
+	// body is the number of bytes behind the headers that are kept. Fixed bytes of floods stand in
+	// front.
 	body = 64
 )
 

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// beam is how many unfinished rules are followed at a time, by each of two orders.
+	// beam is the number of unfinished rules that are followed at a time, by each of two orders.
 	beam = 10
-	// deep is how many terms a rule needs at most to tell the flood apart.
+	// deep is the largest number of terms that a rule needs to tell the flood apart.
 	deep = 5
 	// perTerm, perDecade and perGood weigh rules against each other, in logarithms of what they
 	// drop: a further term must bring 2 % more; to hold for a tenth of what rules can ask for is
@@ -21,7 +21,7 @@ const (
 	decadesWanted               = 8
 	// unserved is the share of good packets that a rule may hold for without its service.
 	unserved = 0.1
-	// answers is how many finished rules are kept, for those that turn out to be refused.
+	// answers is the number of finished rules that are kept, for those that turn out to be refused.
 	answers = 12
 )
 
@@ -169,7 +169,7 @@ func bestAnswers(rs []*rule) []*rule {
 const (
 	// kept is the share of a rule's packets that a term has to hold for to narrow the rule.
 	kept = 0.998
-	// further is how many terms narrow a rule that tells the flood apart already.
+	// further is the number of terms that narrow a rule which tells the flood apart already.
 	further = 3
 )
 

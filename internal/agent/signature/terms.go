@@ -13,7 +13,7 @@ import (
 const (
 	// fewest is the smallest share of a group of packets for which a value is worth a term.
 	fewest = 0.05
-	// listed is how many values a list in a rule has at most.
+	// listed is the largest number of values that a list in a rule has.
 	listed = 6
 	// core is the share of a group for which a term about all of it has to hold.
 	core = 0.99

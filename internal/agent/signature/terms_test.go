@@ -32,10 +32,10 @@ var leftOut = map[field.Field]string{
 	field.Group: noSender, field.Service: noSender, field.Container: noSender,
 }
 
-// noSender is why no rule against a flood asks who sends.
+// noSender is the reason that no rule against a flood asks who sends.
 const noSender = "who sends what arrives is elsewhere"
 
-// noDNS is why no rule against a flood reads messages.
+// noDNS is the reason that no rule against a flood reads messages.
 const noDNS = "bytes at one place say the same of any protocol"
 
 // Of each field of the registry there are terms, or it is said why there are none.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// judged is how many sources there must be to say anything about their spread.
+	// judged is the smallest number of sources whose spread says anything.
 	judged = 200
 	// even is the greatest relative variance of random sources over blocks, beyond that of
 	// counting. That of the clients of a service is near 1: most networks have none, some many.

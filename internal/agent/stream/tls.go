@@ -144,7 +144,7 @@ func (p *tlsParser) oldHello() Answer {
 	return Done
 }
 
-// helloBytes is where a ClientHello ends that begins a handshake, and whether it is there.
+// helloBytes returns the end of a ClientHello that begins a handshake, and whether it is there.
 func helloBytes(b []byte) (n int, a Answer) {
 	switch {
 	case len(b) > 0 && b[0] != clientHello:

@@ -18,7 +18,8 @@ import (
 	"levee/internal/packet"
 )
 
-// data is where captures of others lie, if they are at hand: see docs/explanation/benchmarks.md.
+// data returns the directory of captures of others, if they are at hand: see
+// docs/explanation/benchmarks.md.
 func data(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("LEVEE_DATA")

@@ -50,7 +50,7 @@ type Record struct {
 	Lost uint64 `json:"lost,omitempty"` // records, since the last such line
 }
 
-// maxText is how many bytes of a user, a password or a reason are kept.
+// maxText is the number of bytes kept of a user, a password or a reason.
 const maxText = 256
 
 // bounded returns the record with its texts cut.
@@ -94,7 +94,7 @@ type Log struct {
 	ended chan struct{}
 }
 
-// queued is how many records wait at most, of some 2 kB each.
+// queued is the largest number of records that wait, of some 2 kB each.
 const queued = 4096
 
 // NewLog begins to write to w.

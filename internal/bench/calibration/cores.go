@@ -35,8 +35,8 @@ func onCore(cpu int, f func()) <-chan error {
 	return done
 }
 
-// workTime is how long a reading works on each core: neighbours come and go within ms, so a shorter
-// one would be of chance.
+// workTime is the time that a reading works on each core: neighbours come and go within ms, so a
+// shorter one would be of chance.
 const workTime = 8 * time.Millisecond
 
 // WorkOn returns the ns that an operation takes among many that do not wait for each other, on two

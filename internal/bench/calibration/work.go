@@ -11,7 +11,7 @@ import (
 const (
 	blockRounds = 10_000
 	blockWidth  = 12 // operations of a round
-	// interrupted is how many times the least of the blocks one takes that was interrupted, by the
+	// interrupted is the multiple of the least block that marks an interrupted one, by the
 	// host too, which the guest's clocks need not know: two threads of one core get half of it each
 	// at the worst.
 	interrupted = 2.5

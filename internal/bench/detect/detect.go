@@ -407,8 +407,8 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 	return nil
 }
 
-// firstOf is when the first packets of a wave came, by the counters: a generator that reads a
-// capture begins before.
+// firstOf returns the time at which the first packets of a wave came, by the counters: a generator
+// that reads a capture begins before.
 func firstOf(samples []sample, from, to time.Duration) time.Duration {
 	in := within(samples, from, to)
 	for i := 1; i < len(in); i++ {
@@ -488,11 +488,11 @@ func replace(ctx context.Context, o *Options, v *wave) (wait func() error) {
 	return func() error { return <-done }
 }
 
-// liveEvery is how often the kernel is asked for rules.
+// liveEvery is the interval at which the kernel is asked for rules.
 const liveEvery = 250 * time.Millisecond
 
-// goneFor is how long no rule is in force, for the rules to be gone: they are not while another
-// policy has taken their place.
+// goneFor is the time without a rule in force after which rules are gone: they are not while
+// another policy has taken their place.
 const goneFor = 2 * time.Second
 
 // waitUntilGone waits until no rule of the defender is in force.

@@ -28,7 +28,7 @@ const (
 type Figures struct {
 	Flood string `json:"flood"`
 	What  string `json:"what"`
-	// Missing is why there is nothing else; empty if there is.
+	// Missing is the reason that there is nothing else; empty if there is.
 	Missing string `json:"missing,omitempty"`
 	Waves   []Part `json:"waves"`
 	// Drop is the longest time from the first packet of a wave to the drop in XDP, in seconds.
@@ -99,7 +99,7 @@ func ratio[N int64 | uint64](part, of N) figure {
 	return figure(float64(part) / float64(of))
 }
 
-// fewest is how many packets of a flood must have come between two samples for them to say
+// fewest is the number of a flood's packets that must have come between two samples for them to say
 // something.
 const fewest = 20
 
@@ -338,7 +338,7 @@ func (i *Incident) predicted(whole time.Duration) (sum float64) {
 	return sum
 }
 
-// few is how many packets may be expected and not be seen.
+// few is the largest number of expected packets that may stay unseen.
 const few = 3
 
 // near tells whether collateral was predicted within the factor, as far as the packets can tell:

@@ -28,7 +28,7 @@ type wave struct {
 	floods  []gen.Flood
 	replay  *gen.Replay
 	packets []spec.Packet
-	// replaced is how often the policy is replaced by another meanwhile, evenly.
+	// replaced is the number of times that the policy is replaced by another meanwhile, evenly.
 	replaced int
 }
 

@@ -47,7 +47,7 @@ func asForged(samples []sample) {
 	}
 }
 
-// every is how often samples are taken: the resolution of all times.
+// every is the interval of samples: the resolution of all times.
 const every = 5 * time.Millisecond
 
 // watch samples the counters of a stage, from outside of what is measured.

@@ -319,9 +319,9 @@ func (l *Lab) flowing(ctx context.Context) error {
 		func(_, now uint64) bool { return now-first > minPackets/10 })
 }
 
-// batch is how long the receiver works between two updates of its counters: it counts when it has
-// taken as many packets as it may at a time (NAPI_POLL_WEIGHT), which is 64 ms where each takes
-// one.
+// batch returns the time that the receiver works between two updates of its counters: it counts
+// when it has taken as many packets as it may at a time (NAPI_POLL_WEIGHT), which is 64 ms where
+// each takes one.
 func batch(start, end sample) time.Duration {
 	const weight = 64
 	return weight * end.at.Sub(start.at) / time.Duration(max(end.received-start.received, 1))

@@ -258,8 +258,8 @@ func (l *Lab) round(ctx context.Context, c *Comparison, g *Rung, round int,
 // for those that have none.
 const forComfort = 0.9
 
-// retryPause is how long whatever made an installation fail may take to go away: other users of a
-// tool that locks itself, for the most part.
+// retryPause is the longest time until the cause of a failed installation has gone: other users of
+// a tool that locks itself, for the most part.
 const retryPause = 200 * time.Millisecond
 
 // Reference returns the reference of the windows until now.

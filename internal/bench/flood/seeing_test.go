@@ -77,7 +77,7 @@ func (l *Lab) watchDrops(ctx context.Context, rate int) *seen {
 	return s
 }
 
-// threadTime is how long the calling thread has run.
+// threadTime returns the time that the calling thread has run.
 func threadTime() time.Duration {
 	var r unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_THREAD, &r) // never fails
@@ -194,7 +194,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkCookie is how many SYNs, and how many DNS queries, one core answers a second with a
+// BenchmarkCookie measures the SYNs, and the DNS queries, that one core answers a second with a
 // cookie: a flood with forged sources from one core, levee on the other. The answers go back the
 // way that the flood came, where a program drops them on the generator's core; those that find the
 // ring full there are made, and not taken.
@@ -283,7 +283,8 @@ func queries(b *testing.B, family string, to *lab.Device) Traffic {
 	return Traffic{Name: "queries", Family: family, What: "DNS queries", Frames: f}
 }
 
-// answered is how many frames went back, and for how many the ring at the other end was full.
+// answered returns the number of frames that went back, and of those that met a full ring at the
+// other end.
 func (l *Lab) answered(b *testing.B) (n [2]uint64) {
 	b.Helper()
 	if err := l.Server.Do(func() error {

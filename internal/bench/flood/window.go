@@ -76,8 +76,8 @@ const (
 	unaccounted = 0.02
 	minPackets  = 1000 // fewer in a run are noise of the lab, not a measurement
 	maxAttempts = 3    // at a round
-	// enough is how much more than was received the generator offered if it was not the limit: what
-	// then leaves the core idle is a pause of the generator.
+	// enough is the part beyond what was received that the generator offered if it was not the
+	// limit: what then leaves the core idle is a pause of the generator.
 	enough = 1.25
 )
 

@@ -47,7 +47,8 @@ func (w *Wire) Check() error {
 	return nil
 }
 
-// carrier is how long a link may take to come up, and trial how many packets have to arrive then.
+// carrier is the longest time until a link comes up, and trial the number of packets that must
+// arrive then.
 const (
 	carrier   = 20 * time.Second
 	trial     = 1000

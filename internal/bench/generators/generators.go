@@ -33,7 +33,8 @@ var defaultRates = []float64{1e3, 1e4, 1e5, 5e5, 1e6, 2e6}
 const (
 	warmup  = 300 * time.Millisecond // from when the first packet arrives
 	startup = 5 * time.Second        // within which it must
-	// maxImbalance is how far the counts of levee's paths may be from the device's, as a share.
+	// maxImbalance is the largest distance of the counts of levee's paths from the device's, as a
+	// share.
 	maxImbalance = 0.001
 )
 
@@ -259,7 +260,7 @@ type sampled struct {
 	refused uint64
 }
 
-// maxSkew is how long taking the counts may last: 0.02 % of a window of one second.
+// maxSkew is the longest time of taking the counts: 0.02 % of a window of one second.
 const maxSkew = 200 * time.Microsecond
 
 // take reads the counts; it tries again when it was interrupted in between.

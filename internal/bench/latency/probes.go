@@ -10,7 +10,7 @@ import (
 	"levee/internal/lab/echo"
 )
 
-// patience is how long the last probes are waited for, or twice the window; what has not returned
+// patience is the wait for the last probes, or twice the window; what has not returned
 // by then is lost.
 const patience = 500 * time.Millisecond
 

@@ -19,7 +19,7 @@ import (
 // percents are those that are reported, as far as there are probes enough.
 var percents = []float64{50, 75, 90, 95, 99, 99.9, 99.99}
 
-// behind is how many probes must have taken longer than a percentile for it to be given: of fewer
+// behind is the number of probes slower than a percentile that are needed to give it: of fewer
 // the next run has others.
 const behind = 10
 

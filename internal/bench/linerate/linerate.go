@@ -177,7 +177,8 @@ func (q *Quantities) derive() error {
 	return nil
 }
 
-// tolerance is how far a given quantity may be from the computed one: people round to three digits.
+// tolerance is the largest distance of a given quantity from the computed one: people round to
+// three digits.
 const tolerance = 0.01
 
 // agree sets a quantity, or checks what was given for it.

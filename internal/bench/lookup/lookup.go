@@ -14,11 +14,11 @@ import (
 	"levee/internal/kernel"
 )
 
-// traceLength is how many addresses a run looks up, a power of two: more than branch predictors and
-// first-level caches remember.
+// traceLength is the number of addresses that a run looks up, a power of two: more than branch
+// predictors and first-level caches remember.
 const traceLength = 1 << 17
 
-// unroll is how many look-ups a round of the loop makes, so that the loop costs little.
+// unroll is the number of look-ups that a round of the loop makes, so that the loop costs little.
 const unroll = 8
 
 // timer is a program that looks up all addresses of a map. It is of the traffic control kind, which

@@ -266,7 +266,7 @@ func buildMap(spec *ebpf.MapSpec, prefixes []netip.Prefix, key func(netip.Prefix
 	return b, b.charge()
 }
 
-// updates is how many single changes are timed.
+// updates is the number of single changes that are timed.
 const updates = 1000
 
 // timeUpdate returns the mean time of a single change, in ns: of entries that are there, given

@@ -21,7 +21,7 @@ import (
 // port takes what is not dropped.
 const port = flood.Port + 1
 
-// steps is how finely the share of dropped packets can be chosen: a flood walks through so many
+// steps is the number of steps of the share of dropped packets: a flood walks through so many
 // ports.
 const steps = 20
 

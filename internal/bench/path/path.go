@@ -104,7 +104,7 @@ type wire interface {
 	Send(to netip.Addr, bytes int, number uint32) error
 	// Answers are closed when the wire is.
 	Answers() <-chan answered
-	// Err is why no more answers can come, nil while they can.
+	// Err is the reason that no more answers can come, nil while they can.
 	Err() error
 	Close() error
 }
@@ -344,7 +344,7 @@ func (t *Target) finish() {
 	}
 }
 
-// token is how a run knows the answers to its own requests.
+// token is the mark by which a run knows the answers to its own requests.
 type token [8]byte
 
 func newToken(seed uint64) (t token) {

@@ -161,8 +161,8 @@ func (p *ping) Send(to netip.Addr, bytes int, number uint32) error {
 	return err
 }
 
-// lasting is how many errors in a row are of the socket itself. One of a message before, or of an
-// interface that went down, is told once (SO_ERROR of socket(7)).
+// lasting is the number of errors in a row that are of the socket itself. One of a message before,
+// or of an interface that went down, is told once (SO_ERROR of socket(7)).
 const lasting = 16
 
 // receive takes answers until the wire is closed or the socket fails.
@@ -206,8 +206,8 @@ func (p *ping) answer(b []byte, six bool) (a answered, ok bool) {
 	return a, true
 }
 
-// came is when the kernel saw a packet, by the messages beside it. Both ends of a round trip are
-// read off the clock of the day, since the kernel stamps by that.
+// came returns the time at which the kernel saw a packet, by the messages beside it. Both ends of a
+// round trip are read off the clock of the day, since the kernel stamps by that.
 func came(oob []byte) time.Time {
 	all, _ := unix.ParseSocketControlMessage(oob)
 	for _, m := range all {

@@ -14,7 +14,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// sample is where the core was at one moment.
+// sample is the place of the core at one moment.
 type sample struct {
 	pid   uint32 // 0 is the idle task
 	user  bool

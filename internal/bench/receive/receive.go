@@ -43,7 +43,7 @@ const (
 	startup = 5 * time.Second        // within which it must
 	settled = 3 * time.Second        // within which what waits must be taken
 	attempt = 3                      // windows tried, where one is disturbed
-	// maxImbalance is how far packets may be off their balance, as a share.
+	// maxImbalance is the largest imbalance of packets, as a share.
 	maxImbalance = 0.001
 )
 

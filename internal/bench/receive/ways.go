@@ -22,7 +22,7 @@ import (
 // way is one way to receive.
 type way struct {
 	name, what string
-	// idle is how long after the last packet none waits any more.
+	// idle is the time after the last packet at which none waits any more.
 	idle time.Duration
 	// polls says that its thread takes all of its core: it cannot share one.
 	polls bool
@@ -30,7 +30,7 @@ type way struct {
 	open func(ctx context.Context, s site) (reader, error)
 }
 
-// site is where a way receives.
+// site is the place at which a way receives.
 type site struct {
 	host   *lab.Host
 	device *lab.Device

@@ -161,8 +161,8 @@ func (c *comparison) read(ctx context.Context, from reader, watch *flood.Stopwat
 	return s, err
 }
 
-// idle is how long after the last packet none waits any more for a reader; a packet socket hands a
-// block over after retire ms.
+// idle is the time after the last packet at which none waits any more for a reader; a packet socket
+// hands a block over after retire ms.
 const idle = 5 * retire * time.Millisecond
 
 // end waits until what arrived is taken, ends the reader, and takes the counts of the whole run.

@@ -49,11 +49,11 @@ type Options struct {
 // Tables are the kinds of table.
 var Tables = []string{"internet", "48s", "128s"}
 
-// fullView is how many routes an Internet full view has, as of the distributions of package
-// workload.
+// fullView is the number of routes that an Internet full view has, as of the distributions of
+// package workload.
 var fullView = map[int]int{32: 901_899, 128: 160_147}
 
-// densities are how many /48s there are for one that is routed.
+// densities are the numbers of /48s for each one that is routed.
 var densities = []uint64{1, 16, 4096}
 
 // hostsBlock is a /108: as many addresses as may be drawn.

@@ -13,7 +13,7 @@ import (
 	"levee/internal/kernel"
 )
 
-// routeBatch is how many routes go to the kernel in one message: 76 bytes each for IPv6, so that
+// routeBatch is the number of routes in one message to the kernel: 76 bytes each for IPv6, so that
 // all fit into a socket's buffer of 212,992, the default.
 const routeBatch = 1000
 

@@ -75,7 +75,7 @@ const (
 	sayUp   = 'u' // the client
 )
 
-// block is how much is written or read at once.
+// block is the size of one read or write.
 const block = 128 << 10
 
 // flow is a TCP connection of which one end sends as fast as it can.
@@ -218,7 +218,7 @@ func (s *flows) greet(c *net.TCPConn) {
 	f.run()
 }
 
-// patience is how long a connection may take to begin.
+// patience is the longest time that a connection may take to begin.
 const patience = 5 * time.Second
 
 // clients are the other end: connections, and the queue of their device.

@@ -55,7 +55,7 @@ type Case struct {
 	oneQueue bool // all cases of the run have the same
 }
 
-// label is what the case is called in charts and tables. Where a run has one queue, its settings
+// label returns the name of the case in charts and tables. Where a run has one queue, its settings
 // tell that, so that runs with different queues can be compared.
 func (c *Case) label() string {
 	if c.oneQueue {

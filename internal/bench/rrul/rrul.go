@@ -171,7 +171,7 @@ func (m *measurement) measure(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// mostLate is how often a run is taken whose probes are told of too late.
+// mostLate is the number of attempts of a run whose probes are told of too late.
 const mostLate = 5
 
 // onTime takes a run again whose probes a busy peer heard of too late.

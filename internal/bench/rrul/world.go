@@ -15,7 +15,7 @@ import (
 	"levee/internal/lab/echo"
 )
 
-// world is where the clients are: a host of the lab, or another machine.
+// world is the place of the clients: a host of the lab, or another machine.
 type world interface {
 	// start starts a role there, on the core that receives.
 	start(ctx context.Context, role ...string) (*lab.Process, error)

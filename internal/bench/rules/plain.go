@@ -12,8 +12,8 @@ import (
 	"levee/internal/lab/contender"
 )
 
-// mostPlain is how many rules one by one the verifier reads in bearable time: it grows by their
-// square.
+// mostPlain is the number of rules one by one that the verifier reads in bearable time: it grows by
+// their square.
 const mostPlain = 10_000
 
 // plain returns the rules one by one in an eBPF program, as papers about such programs have them,

@@ -72,10 +72,10 @@ type Options struct {
 	calmest float64 // the least pressure of a round, 0 before the first
 }
 
-// frames is how many different packets a trace of rules has: too many for branch predictors to
-// learn, and more than there are rules at most, so that the caches hold no more of the tables than
-// under a flood. Of 8,192 packets, which meet a twelfth of 100,000 rules, a packet seemed to take
-// two thirds of the time or half of it.
+// frames is the number of different packets that a trace of rules has: too many for branch
+// predictors to learn, and more than there are rules at most, so that the caches hold no more of
+// the tables than under a flood. Of 8,192 packets, which meet a twelfth of 100,000 rules, a packet
+// seemed to take two thirds of the time or half of it.
 const frames = 1 << 17
 
 // does not compile if there may be more rules than packets
@@ -138,7 +138,7 @@ func (o *Options) measure(ctx context.Context, c *Case, w *ruleSet) (err error) 
 	return err
 }
 
-// floodFrames is how many different packets a flood has.
+// floodFrames is the number of different packets that a flood has.
 const floodFrames = 1 << 16
 
 // estimateRound is a rough time of timing a policy for a round.
@@ -246,7 +246,7 @@ func (o *Options) policy(ctx context.Context, w *ruleSet) (*Policy, error) {
 	return out, nil
 }
 
-// repeats is how many packets a measurement runs: the whole trace several times over.
+// repeats is the number of packets that a measurement runs: the whole trace several times over.
 const repeats = 4 * frames
 
 // onTrace measures packets of one skew.

@@ -17,7 +17,7 @@ var phases = []string{"before", "during", "after"}
 
 const during = 1 // in phases
 
-// phase is when a part of a run begins and ends, in seconds from its beginning.
+// phase returns the time at which a part of a run begins and ends, in seconds from its beginning.
 func (r *Report) phase(run *Once, i int) (from, to float64) {
 	ends := []float64{0, run.From, run.To, r.end()}
 	from, to = ends[i], ends[i+1]

@@ -14,7 +14,8 @@ import (
 	"levee/internal/packet"
 )
 
-// mostXDPFilter is how many entries are given to a tool that takes each with a process of its own.
+// mostXDPFilter is the number of entries that are given to a tool that takes each with a process of
+// its own.
 const mostXDPFilter = 1000
 
 // contenders returns the contenders that can hold the set.
@@ -56,7 +57,7 @@ func freshAddress(s *lookup.Set) netip.Addr {
 	return netip.MustParseAddr("198.18.255.1")
 }
 
-// traceFrames is how many different packets a flood has.
+// traceFrames is the number of different packets that a flood has.
 const traceFrames = 1 << 16
 
 // hits is UDP from addresses in the set to port 9.
@@ -80,7 +81,7 @@ func hits(s *lookup.Set, seed uint64) (frames [][]byte, err error) {
 	return frames, nil
 }
 
-// nftKind is how nftables holds a set.
+// nftKind says how nftables holds a set.
 type nftKind struct{ name, what, key, flags, match string }
 
 var (

@@ -9,7 +9,7 @@ import (
 	"sort"
 )
 
-// Kind is which addresses a trace has.
+// Kind says which addresses a trace has.
 type Kind string
 
 const (

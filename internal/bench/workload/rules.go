@@ -166,7 +166,7 @@ func (d *drawer) address(p *pool, fresh, keep, length int) uint32 {
 	return a
 }
 
-// loyal is how often, in percent, a source has its next rule with a network it has rules with
+// loyal is the chance, in percent, that a source has its next rule with a network it has rules with
 // already: in the filter sets sources of one /16 have rules with three to seven /16 of
 // destinations.
 const loyal = 90

@@ -17,7 +17,7 @@ import (
 	"levee/internal/usage"
 )
 
-// filterFD is where a service that has a filter of its sockets finds it.
+// filterFD is the descriptor at which a service that has a filter of its sockets finds it.
 const filterFD = 3
 
 // Sink is the service that is measured, a process of its own: it listens at an address, with

@@ -24,8 +24,8 @@ type unableError struct{ error }
 
 func (e unableError) Unwrap() []error { return []error{e.error, ErrUnable} }
 
-// UnfitError is why a program would judge other packets than those on the wire, or none, at a hook
-// that the interface has. The next hook is taken.
+// UnfitError says why a program would judge other packets than those on the wire, or none, at a
+// hook that the interface has. The next hook is taken.
 type UnfitError struct{ why string }
 
 func (e *UnfitError) Error() string { return e.why }

@@ -108,8 +108,8 @@ func (a *Attachment) Here() (netlink.Link, error) {
 // QueryPrograms asks the kernel which programs are attached; tests make it fail.
 var QueryPrograms = link.QueryPrograms
 
-// queries is how often the kernel is asked again where programs came between its two answers: how
-// many there are, and which.
+// queries is the number of further questions to the kernel where programs came between its two
+// answers: how many there are, and which.
 const queries = 100
 
 // TcxProgramsAt returns the ids of the programs at one side of TCX of an interface of this network

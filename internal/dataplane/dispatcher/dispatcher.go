@@ -295,7 +295,7 @@ func calls(dir string, program uint32) (bool, error) {
 	return false, nil
 }
 
-// attempts are how often what others change meanwhile is looked at again.
+// attempts is the number of looks at what others change meanwhile.
 const attempts = 10
 
 // ErrChanged: another program is on the interface than before.

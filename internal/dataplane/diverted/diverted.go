@@ -37,7 +37,7 @@ func Close(listeners []net.Listener) {
 	}
 }
 
-// lookAgain is how often a trap looks for policies that have come.
+// lookAgain is the interval at which a trap looks for policies that have come.
 const lookAgain = time.Second
 
 // Join has what the policies on interfaces divert reach listeners, until ctx ends. It has looked at

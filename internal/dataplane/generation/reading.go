@@ -46,7 +46,8 @@ func RunStamp() (string, error) {
 	return out.String(), nil
 }
 
-// readAgain is how often a reader looks again because a policy or a set was replaced meanwhile.
+// readAgain is the number of times that a reader looks again because a policy or a set was replaced
+// meanwhile.
 const readAgain = 50
 
 // Steady runs look until it has found everything, and no policy was replaced meanwhile: readers

@@ -41,7 +41,7 @@ func dropComing(s *store.Store, a *attach.Attachment, gone []*store.Description)
 	return nil
 }
 
-// pinComing is where a link lies until it takes the place of another.
+// pinComing is the pin of a link until it takes the place of another.
 const pinComing = store.PinLink + "_new"
 
 // Repin has a link be the one that is kept of an attachment.

@@ -155,8 +155,8 @@ func TurnRows(rows []byte, of *store.Description, role uint32, on bool) {
 	})
 }
 
-// noteLeaving is where the note behind a row of counters says that a shadow gets what leaves
-// (plan.RowBytes).
+// noteLeaving is the place in the note behind a row of counters that says that a shadow gets what
+// leaves (plan.RowBytes).
 const noteLeaving = 4
 
 // eachRow goes through the notes behind the rows of a generation's counters.

@@ -21,7 +21,7 @@ func Ask(some []netlink.Neigh) {
 	}
 }
 
-// asksMost is how many neighbours are asked at a time.
+// asksMost is the number of neighbours that are asked at a time.
 const asksMost = 3
 
 // Neighbours returns some that are known on an interface, or on its bridge or bond.

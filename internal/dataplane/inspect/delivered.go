@@ -27,7 +27,7 @@ import (
 // differ from what the kernel takes before it is told: a keeper that follows it needs a moment.
 var SettleTime = 2 * time.Second
 
-// settleLook is how often it is looked at meanwhile.
+// settleLook is the pause between two looks meanwhile.
 const settleLook = 50 * time.Millisecond
 
 // differing is since when something differs, as this process has seen it.

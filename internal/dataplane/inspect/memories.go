@@ -29,7 +29,7 @@ type memoryCounts struct {
 	Shadow     *ShadowState `json:"shadow,omitempty"` // without flows, which are of somebody
 }
 
-// rememberAgain is how old it may be before it is written anew.
+// rememberAgain is the age at which it is written anew.
 const rememberAgain = 500 * time.Millisecond
 
 // LeaveMemories leaves what readers get of a policy that has come into force: who looks next would

@@ -36,8 +36,8 @@ type Reader struct {
 	looked  time.Time
 }
 
-// lookAgain is how long the counters of a runtime directory that looks the same are read before
-// they are looked up anew: an interface may have been renamed.
+// lookAgain is the time for which the counters of a runtime directory that looks the same are read
+// before they are looked up anew: an interface may have been renamed.
 const lookAgain = 30 * time.Second
 
 type readDevice struct {

@@ -34,7 +34,7 @@ type Judged struct {
 	Changed bool
 }
 
-// checkAgain is how often it is looked whether settings of an interface go with its policy: they
+// checkAgain is the interval of looks whether settings of an interface go with its policy: they
 // change when an operator changes them, and mostly with a message.
 const checkAgain = 10 * time.Second
 

@@ -149,7 +149,8 @@ func overlap(some, others []string) bool {
 	return false
 }
 
-// unboundLook is how often a keeper looks whether it has been ended, while no interface comes.
+// unboundLook is the interval at which a keeper without an interface looks whether it has been
+// ended.
 const unboundLook = 500 * time.Millisecond
 
 // errLost says that the kernel could not tell of all that has changed.
@@ -219,11 +220,12 @@ func (k *keeper[R]) follow(ctx context.Context, begin func(context.Context) erro
 	}
 }
 
-// selfLook is how often a keeper looks at what the kernel delivers although nothing was told.
+// selfLook is the interval at which a keeper looks at what the kernel delivers although nothing was
+// told.
 const selfLook = time.Minute
 
-// compareLook is how often what interfaces receive is compared with what is judged, and compareSoon
-// how long after something has happened to one.
+// compareLook is the interval of comparing what interfaces receive with what is judged, and
+// compareSoon the delay of a comparison after something has happened to an interface.
 const (
 	compareLook = time.Second
 	compareSoon = 50 * time.Millisecond

@@ -86,6 +86,6 @@ func putSets(p *codegen.Program, l *Loaded, all []*policy.Set) error {
 	return nil
 }
 
-// atOnce is how many memories are put into a map that all share with one call, which waits once
+// atOnce is the number of memories that are put into a shared map with one call, which waits once
 // for the programs that may use it.
 const atOnce = 128

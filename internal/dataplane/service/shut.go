@@ -20,7 +20,7 @@ import (
 // shutName is the name of the programs that shut a cgroup, by which they are found.
 const shutName = "levee_shut"
 
-// sidesOfShut are where they are.
+// sidesOfShut are the hooks of its programs.
 var sidesOfShut = []ebpf.AttachType{ebpf.AttachCGroupInetIngress, ebpf.AttachCGroupInetEgress}
 
 // Shut has a cgroup, by its directory, take and send nothing until a policy is put there.

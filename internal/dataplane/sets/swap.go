@@ -31,8 +31,8 @@ func addAll(sets []*Set, entries []Entry) error {
 	return swapAll(sets, entries, func(m InForce) (*Memory, error) { return m.aside() })
 }
 
-// futile is how long a set that is full, and found nothing to roll up, refuses without looking
-// again: that takes a copy of the set.
+// futile is the time for which a set that is full, and found nothing to roll up, refuses without
+// looking again: that takes a copy of the set.
 const futile = time.Second
 
 func (s *Set) mayRollUp() bool { return s.rollUp && time.Since(s.NoRoom) > futile }

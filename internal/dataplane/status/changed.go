@@ -45,7 +45,7 @@ func changedSince(a *inspect.Attachment) []diag.Shown {
 	return changed
 }
 
-// readingTime is how long before a policy is in force its files may have been read.
+// readingTime is the longest time between reading a policy's files and putting it in force.
 const readingTime = time.Minute
 
 // differs reports whether a file that is opened by a name has not the sum that it had. One that

@@ -21,8 +21,8 @@ import (
 // RunEnv names the environment variable that moves the runtime directory, for tests.
 const RunEnv = "LEVEE_RUN"
 
-// runDir is where levee keeps what it has attached: not a cache, but gone after a reboot, like the
-// attachments themselves.
+// runDir is the directory in which levee keeps what it has attached: not a cache, but gone after a
+// reboot, like the attachments themselves.
 const runDir = "/run/levee"
 
 // bpfFSMagic is BPF_FS_MAGIC of linux/magic.h.

@@ -331,7 +331,7 @@ func (h *captureHook) load(spec *ebpf.CollectionSpec, p *ebpf.ProgramSpec, count
 	return h.Renew(f.Lease)
 }
 
-// captureLease is how long a program is there when nobody renews it.
+// captureLease is the life of a program that nobody renews.
 const captureLease = 3 * time.Second
 
 // Renew has the program stay for another lease.

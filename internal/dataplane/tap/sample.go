@@ -47,7 +47,7 @@ type Sampler struct {
 	bound  uint64
 }
 
-// mostSampled is how many samples a second a sampler can be told to take of each kind.
+// mostSampled is the number of samples a second that a sampler can be told to take of each kind.
 const mostSampled = 100_000
 
 // NewSampler begins to take up to snap bytes of packets of dev.
@@ -129,8 +129,8 @@ func (s *Sampler) Counted() (told, full uint64) {
 	return sum.Told, sum.Full
 }
 
-// followAnyway is how long a sampler believes that no policy has changed because their stamp says
-// so. Who takes a program off an interface may leave no trace there.
+// followAnyway is the time for which a sampler believes that no policy has changed because their
+// stamp says so. Who takes a program off an interface may leave no trace there.
 const followAnyway = 2 * time.Second
 
 // Follow goes on behind another policy, if it was replaced. IsNotAttached: there is none

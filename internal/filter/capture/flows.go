@@ -24,7 +24,8 @@ const (
 	mostFlowRing = 8 << 20
 )
 
-// flowSnap is how many bytes of a packet are handed on at most, FLOWS_SNAP in bpf/flows.bpf.c.
+// flowSnap is the largest number of a packet's bytes that are handed on, FLOWS_SNAP in
+// bpf/flows.bpf.c.
 const flowSnap = len(readerFlowsCpu{}.Packet)
 
 // Ports says for each port of a destination which flows to it are read, in bits.

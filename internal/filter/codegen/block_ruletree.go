@@ -46,8 +46,8 @@ func (c *compiler) walkTree(t *plan.Tree, inPlace bool) {
 	t.Emit(c.Builder, treeMaps(t.Pool), t.Pool.Name, packetAt, inPlace)
 }
 
-// packetAt is where on the stack package ruletree is given IPv6 packets, and the last word of them,
-// which keeps a register.
+// packetAt is the place on the stack of the IPv6 packets given to package ruletree, and the last
+// word of them, which keeps a register.
 const (
 	packetAt = -ruletree.PacketBytes
 	keptAt   = packetAt + ruletree.PacketBytes - 8

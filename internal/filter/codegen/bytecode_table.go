@@ -73,7 +73,7 @@ type shared struct {
 	seed  maphash.Seed // where things lie does not depend on it
 }
 
-// sharedRun is where values stand in a table.
+// sharedRun is a place of values in a table.
 type sharedRun struct{ at, n, hash uint32 }
 
 // share finds values in a table, or appends them, and gives the number of the first.

@@ -36,7 +36,7 @@ func chainLabel(ch *plan.Chain) string { return "chain_" + string(ch.ID) }
 // enterLabel returns where a packet comes to a chain whose fields are in struct key only.
 func enterLabel(ch *plan.Chain) string { return "enter_" + chainLabel(ch) }
 
-// enterFromKey is where the slow path goes to the rules of a chain.
+// enterFromKey returns the entry of the slow path to the rules of a chain.
 func (c *compiler) enterFromKey(ch *plan.Chain) {
 	c.Label(enterLabel(ch))
 	c.loadRegs(&ch.Registers)

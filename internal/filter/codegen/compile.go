@@ -369,7 +369,7 @@ func (c *compiler) decide(r plan.Response) {
 	c.Emit(asm.Mov.Imm32(asm.R0, int32(r.Slot)), asm.Ja.Label(to))
 }
 
-// decided is where the main function goes with the word of a response in R0.
+// decided returns the place to which the main function goes with the word of a response in R0.
 func (c *compiler) decided() {
 	if !c.Referenced("decided") {
 		return

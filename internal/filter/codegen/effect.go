@@ -5,7 +5,7 @@ import (
 	"levee/internal/lang/action"
 )
 
-// effect is how an effect of a rule is emitted, where the packet has met all questions of the rule.
+// effect emits an effect of a rule, where the packet has met all questions of the rule.
 type effect struct {
 	looks  bool // at the packet: it asks for the context
 	leaves bool // something in the environment, for what follows the verdict

@@ -37,7 +37,7 @@ func (c *compiler) greylist(in *scope, r *ir.Rule, e ir.Effect) {
 // The Art of Computer Programming, volume 3, section 6.4).
 const ofSalt = 0x9e3779b97f4a7c15
 
-// near is how many bytes of a limit's memory stay close to a core while a flood goes on. A program
+// near is the number of bytes of a limit's memory that stay close to a core in a flood. A program
 // does not wait for a line of so few.
 const near = 1<<20 + limit.Head
 

@@ -31,9 +31,9 @@ const (
 // undecided is above what stands for any rule, and below endOfList.
 const undecided = -2
 
-// stepsPerCall is how many records one call of bpf_loop's function walks; the verifier walks so
-// many at each look at it. maxCalls is BPF_MAX_LOOPS of kernel/bpf/bpf_iter.c. Records lead forward
-// only, so a packet walks each once at most.
+// stepsPerCall is the number of records that one call of bpf_loop's function walks; the verifier
+// walks so many at each look at it. maxCalls is BPF_MAX_LOOPS of kernel/bpf/bpf_iter.c. Records
+// lead forward only, so a packet walks each once at most.
 const (
 	stepsPerCall = 16
 	maxCalls     = 1 << 23

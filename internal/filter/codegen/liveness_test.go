@@ -13,7 +13,7 @@ import (
 	"levee/internal/filter/codegen"
 )
 
-// maxLivenessCalls is how many calls Linux 7.3 follows that are given memory of a stack: each way
+// maxLivenessCalls is the number of calls with memory of a stack that Linux 7.3 follows: each way
 // that leads to a function counts (analyze_subprog, kernel/bpf/liveness.c).
 const maxLivenessCalls = 10000
 

@@ -102,7 +102,8 @@ func sideAsPlanned(t *testing.T, name string, made *plan.Plan) {
 	asLedger(t, name, prog, &made.Ledger)
 }
 
-// bound is how many instructions a block may take. Of bytecode only the call is instructions.
+// bound returns the largest number of instructions that a block may take. Of bytecode only the call
+// is instructions.
 func bound(b plan.Block) int {
 	const call = 6
 	if _, ok := b.(*plan.Bytecode); ok {

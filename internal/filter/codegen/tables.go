@@ -11,7 +11,7 @@ import (
 	"levee/internal/filter/prefix"
 )
 
-// location is where a table lies.
+// location is the place of a table.
 type location struct {
 	in string // name of the map
 	at int    // byte offset in its value

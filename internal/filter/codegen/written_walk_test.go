@@ -98,7 +98,7 @@ type frames struct {
 	done  written  // bytes that all ways here have written
 }
 
-// slot is where eight bytes of the stack are kept, nil unless they begin at a multiple of 8.
+// slot returns a place of eight bytes on the stack, nil unless they begin at a multiple of 8.
 func (f *frames) slot(at int32) *held {
 	if at%8 != 0 || at >= 0 || at < -512 {
 		return nil

@@ -58,7 +58,7 @@ func place(key [2]uint64, a netip.Addr) (line int, tag uint32) {
 	return int(hash>>48^within>>28&(spread-1)) & (lines - 1), uint32(hash^within>>33) | 1<<31
 }
 
-// spread is how many lines the sources of a /64 share: COOKIE_SPREAD of bpf/cookie.h.
+// spread is the number of lines that the sources of a /64 share: COOKIE_SPREAD of bpf/cookie.h.
 const spread = 16
 
 // halves returns the upper and the lower half of an address, of IPv4 the address and 0.

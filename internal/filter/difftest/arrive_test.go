@@ -15,8 +15,8 @@ import (
 	"levee/internal/packet"
 )
 
-// arrival is how frames come to a program: behind one that has left something on all of the stack,
-// and at tc as the stack hands them on, with the outermost tag beside them.
+// arrival is a way in which frames come to a program: behind one that has left something on all of
+// the stack, and at tc as the stack hands them on, with the outermost tag beside them.
 type arrival struct {
 	program *ebpf.Program
 	behind  *ebpf.Map

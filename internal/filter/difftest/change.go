@@ -14,7 +14,7 @@ type Changer interface {
 	Take(set string, e policy.Element)
 }
 
-// changeFrames is how many frames are judged between two changes.
+// changeFrames is the number of frames that are judged between two changes.
 const changeFrames = 64
 
 // setEntry is an entry of a dynamic set, there or not.

@@ -216,7 +216,7 @@ func arriving(link packet.Link, f []byte) []byte {
 	return f[min(len(f), max(p.NetworkOffset, packet.Ethernet.Header())):]
 }
 
-// blockFrames is how many frames the oracle judges at a time, on all cores.
+// blockFrames is the number of frames that the oracle judges at a time, on all cores.
 const blockFrames = 1024
 
 // comparison is one under way.

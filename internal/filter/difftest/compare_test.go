@@ -36,7 +36,7 @@ func (w *wrong) Eval(frame []byte) (int, action.Action, error) {
 
 func (w *wrong) Packets() []uint64 { return w.counts }
 
-// faultFrames is how many frames each comparison below has.
+// faultFrames is the number of frames in each comparison below.
 const faultFrames = 500
 
 // countingPolicy is the first generated policy whose rules count some frame without deciding it,

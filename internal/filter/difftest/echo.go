@@ -18,7 +18,7 @@ type told struct {
 	at     time.Time
 }
 
-// mostTold is how many values are remembered, and how many are given within toldFor: a line holds
+// mostTold is the number of remembered values, and of values given within toldFor: a line holds
 // eight, which flows may share.
 const (
 	mostTold = 8

@@ -21,7 +21,7 @@ const (
 	numberEnds  = 128 * time.Second
 )
 
-// mostGiven is how many answers are remembered.
+// mostGiven is the number of answers that are remembered.
 const mostGiven = 16
 
 // answered notes an answer, if there is one, and tells the oracle of it, which cannot make the

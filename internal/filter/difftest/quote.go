@@ -8,10 +8,10 @@ import (
 	"levee/internal/packet"
 )
 
-// mostLeft is how many of the frames that left are remembered.
+// mostLeft is the number of the frames that left which are remembered.
 const mostLeft = 16
 
-// mostQuoted is how many bytes an error quotes (RFC 4443 section 2.4 (c)).
+// mostQuoted is the number of bytes that an error quotes (RFC 4443 section 2.4 (c)).
 const mostQuoted = 1232
 
 // quote makes of frame i, now and then, an ICMP error about a packet that has left, where the

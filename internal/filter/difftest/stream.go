@@ -16,7 +16,7 @@ type sender struct {
 	sent           int // up to where
 }
 
-// mostSenders is how many clients talk at once: few enough that each says something.
+// mostSenders is the number of clients that talk at once: few enough that each says something.
 const mostSenders = 3
 
 // stream has answers to SYNs leave before frame i comes in, and makes of it a segment of a client,

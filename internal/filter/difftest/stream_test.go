@@ -13,7 +13,7 @@ import (
 	"levee/internal/packet"
 )
 
-// streams is how many streams of each kind are sent in pieces.
+// streams is the number of streams of each kind that are sent in pieces.
 var streams = flag.Int("streams", 24, "streams for each expression and way to cut them")
 
 // piece is a part of a stream that is sent at once.

@@ -14,7 +14,7 @@ type Teller interface {
 	Untell()
 }
 
-// toldTogether is how many frames the kernel tells the same of.
+// toldTogether is the number of frames of which the kernel tells the same.
 const toldTogether = 16
 
 // ofKernel returns the fields that the kernel tells.

@@ -13,7 +13,8 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// questions is how many look-ups one run of the benchmark's program makes, a power of two.
+// questions is the number of look-ups that one run of the benchmark's program makes, a power of
+// two.
 const questions = 1 << 14
 
 // loop is a program that asks the questions in map "ask" in a loop, or, without a set, only reads

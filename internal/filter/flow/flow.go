@@ -108,8 +108,8 @@ const (
 	ofProof   = int16(unsafe.Offsetof(trackFlow{}.Proof))
 )
 
-// behind is how far a reader's clock may be behind that of who wrote a lease: another CPU may see
-// the next tick before a packet that has read the time comes to the memory.
+// behind is the largest lag of a reader's clock behind that of who wrote a lease: another CPU may
+// see the next tick before a packet that has read the time comes to the memory.
 const behind = time.Second
 
 // HeadBytes counts the bytes of a memory that Seed and SetClock write.

@@ -43,7 +43,7 @@ func (m *Mover) Finish(jiffies uint64) {
 	atomic.StoreUint64(crowded(m.to), m.crowded)
 }
 
-// lostOf is how many connections have lost their place to another, or found none.
+// lostOf returns the number of connections that have lost their place to another, or found none.
 func lostOf(memory []byte) uint64 {
 	return atomic.LoadUint64(counter(memory, atTaken)) +
 		atomic.LoadUint64(counter(memory, atRefused))
@@ -90,7 +90,7 @@ func (p moved) inUse(memory []byte, now uint32) bool {
 	return p.state() != 0 && p.expires-now-1 < leaseOf(memory, p.state())
 }
 
-// since is when a lease began, or was renewed.
+// since returns the time at which a lease began, or was renewed.
 func (p moved) since(memory []byte) uint32 { return p.expires - leaseOf(memory, p.state()) }
 
 func leaseOf(memory []byte, state uint64) uint32 {

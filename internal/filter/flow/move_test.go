@@ -239,8 +239,8 @@ func ExampleRoom_Bytes() {
 	// Output: 281088 67698944
 }
 
-// BenchmarkMove is how long a replace takes to move a million connections, and to have what comes
-// meanwhile follow.
+// BenchmarkMove measures the time that a replace takes to move a million connections, and to have
+// what comes meanwhile follow.
 func BenchmarkMove(b *testing.B) {
 	for _, c := range []struct{ from, to Room }{{MaxRoom, MaxRoom / 2}, {MaxRoom / 2, MaxRoom}} {
 		b.Run(fmt.Sprintf("%d to %d", c.from, c.to), func(b *testing.B) {

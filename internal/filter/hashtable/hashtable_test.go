@@ -14,7 +14,7 @@ import (
 	"levee/internal/filter/assembler"
 )
 
-// atCount is where the tests' sets count their entries besides.
+// atCount is the place in which the tests' sets count their entries besides.
 const atCount = AtOwn + 8
 
 // layouts are one of each sort.

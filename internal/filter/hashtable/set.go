@@ -196,9 +196,9 @@ func (s *Set) Reclaim(now uint64) bool {
 	return s.expire(now) > 0
 }
 
-// sweepBuckets is how many buckets of each table a new entry looks through for ended leases: a few
-// reads of memory that follows what was read before, and all is seen before the set has filled
-// itself anew.
+// sweepBuckets is the number of buckets of each table in which a new entry looks for ended leases:
+// a few reads of memory that follows what was read before, and all is seen before the set has
+// filled itself anew.
 const sweepBuckets = 2
 
 // sweep frees entries whose lease has ended, where the last one stopped.

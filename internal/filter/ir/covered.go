@@ -155,7 +155,7 @@ type tuple struct {
 	src, dst int16 // prefix lengths, or open
 }
 
-// addresses are where in a group a rule stands. All rules of a list are of one family.
+// addresses are the places of a rule in a group. All rules of a list are of one family.
 type addresses struct{ src, dst address }
 
 // address is the two halves of one, an IPv4 address at the top.

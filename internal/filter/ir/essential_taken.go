@@ -11,7 +11,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// maxBlamed is how many rules are told by themselves.
+// maxBlamed is the number of rules that are told one by one.
 const maxBlamed = 20
 
 // Taken warns of rules that drop what an essential rule would pass.

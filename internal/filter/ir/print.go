@@ -78,7 +78,7 @@ func (r *Rule) print(w io.Writer, p *policy.Policy, slots []policy.Slot) {
 	fmt.Fprintln(w, line)
 }
 
-// words are how a condition names its field: about as the language does.
+// words are the words with which a condition names its field: about as the language does.
 var words = func() (out [field.NumFields]string) {
 	for i := range field.Phrases {
 		if ph := &field.Phrases[i]; ph.Form != field.FormAlone {
@@ -104,7 +104,7 @@ var words = func() (out [field.NumFields]string) {
 	return out
 }()
 
-// shown is how many elements of a list are printed.
+// shown is the number of a list's elements that are printed.
 const shown = 8
 
 // String returns the condition in about the words of the language.

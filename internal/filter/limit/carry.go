@@ -116,8 +116,8 @@ func (c *Carrier) slots() int {
 
 func word(memory []byte, at int) *uint64 { return (*uint64)(unsafe.Pointer(&memory[at])) }
 
-// behind is how far the time of who reads a memory may be behind that of a program that has charged
-// it since: a budget that was used up then seems to owe more than it can.
+// behind is the largest lag of the time of who reads a memory behind that of a program that has
+// charged it since: a budget that was used up then seems to owe more than it can.
 const behind = uint64(time.Second)
 
 // owes returns the debt of a word at a time, in units.

@@ -42,7 +42,7 @@ func randomLimit(t *testing.T, r *rand.Rand, keys int) *policy.Limit {
 
 func itoa(n int) string { return big.NewInt(int64(n)).String() }
 
-// place is where a program looks for the budget of a hash.
+// place returns the place in which a program looks for the budget of a hash.
 func place(memory []byte, hash uint64) (line int, tag uint64) {
 	return Head + int(hash>>1>>(63-logLines(len(memory))))*policy.LineBytes,
 		hash << lineBits >> timeBits
@@ -62,7 +62,7 @@ func find(memory []byte, s Shape, hash uint64) *uint64 {
 	return nil
 }
 
-// left is how much of a key's budget is left, packets or bytes, exactly.
+// left returns what is left of a key's budget, packets or bytes, exactly.
 func left(l *policy.Limit, s Shape, debt uint64) *big.Rat {
 	cost := new(big.Rat).SetFrac64(int64(s.Costs[0]), int64(s.Amount))
 	burst := new(big.Rat).SetInt64(int64(s.Depth))

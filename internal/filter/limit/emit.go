@@ -37,7 +37,8 @@ func MaxInstructions(l *policy.Limit) int {
 	return n
 }
 
-// attempts is how often a slot is charged anew that another CPU has changed meanwhile.
+// attempts is the number of times that a slot is charged anew that another CPU has changed
+// meanwhile.
 const attempts = 8
 
 // Stack bytes of the function, below R10; of each key 32 bytes from stackKeys down.
@@ -227,7 +228,7 @@ func (f *Function) charge(key int, over string) {
 	)
 }
 
-// late is how far the time of a CPU may be behind that of another, which has read it before: by a
+// late is the largest lag of a CPU's time behind that of another, which has read it before: by a
 // tick, and by as long as what the first does may be interrupted for.
 const late = 100 * time.Millisecond
 

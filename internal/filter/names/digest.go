@@ -10,7 +10,7 @@ import (
 // another.
 type Secret = [2]uint64
 
-// pieces is how many pieces of 8 bytes a name has at most.
+// pieces is the largest number of pieces of 8 bytes in a name.
 const pieces = len(readNameWork{}.Suffixes)
 
 // keys are those of the two sums, of which the second begins a pair later.

@@ -25,8 +25,8 @@ type given struct {
 	at    time.Time // when the last reply left that has it
 }
 
-// echoLine is how many values a flow has at once. Flows that share a line of the program are not
-// modelled.
+// echoLine is the number of values that a flow has at once. Flows that share a line of the program
+// are not modelled.
 const echoLine = 8
 
 const (

@@ -34,7 +34,7 @@ const (
 	echo                      // an ICMP echo request has left
 )
 
-// leases are how long each state lasts without a packet, by docs/reference/connections.md
+// leases are the times that each state lasts without a packet, by docs/reference/connections.md
 // "Connections", and the second in which they are not renewed again.
 var leases = map[state]time.Duration{
 	opening: 241 * time.Second, answered: 241 * time.Second, older: 241 * time.Second,

@@ -22,7 +22,7 @@ type clientStream struct {
 	known  map[*policy.Pattern][]byte // what each search has seen
 }
 
-// streamShakes is how long a client may take to acknowledge.
+// streamShakes is the longest time that a client may take to acknowledge.
 const streamShakes = 30 * time.Second
 
 // newStreams returns nil where no rule searches streams.

@@ -11,7 +11,7 @@ import (
 	"levee/internal/packet"
 )
 
-// words are how the language asks for each field.
+// words are the words with which the language asks for each field.
 var words = func() (out [field.NumFields]string) {
 	for i := range field.Phrases {
 		ph := &field.Phrases[i]
@@ -28,7 +28,7 @@ var words = func() (out [field.NumFields]string) {
 	return out
 }()
 
-// shown is how many elements of a list a trace prints.
+// shown is the number of a list's elements that a trace prints.
 const shown = 4
 
 // termText prints a term in the words of the language. Long lists are cut: the trace shows the

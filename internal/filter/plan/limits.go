@@ -20,18 +20,18 @@ const (
 	maxMain = 24_000
 	// maxBeside is up to how many instructions rules are there beside calls of functions.
 	maxBeside = 4_000
-	// maxQuestions is how many questions a function of rules asks. The verifier keeps a way open
-	// for each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ of
+	// maxQuestions is the number of questions that a function of rules asks. The verifier keeps a
+	// way open for each while it walks a function, 8,192 at most (BPF_COMPLEXITY_LIMIT_JMP_SEQ of
 	// kernel/bpf/verifier.c), and what it keeps makes it slow.
 	maxQuestions = 500
 	// maxMainQuestions is the same for the main function, which is walked on fewer ways.
 	maxMainQuestions = 3_000
-	// maxTreesInPlace is how many trees, of all look-ups together, have their first walks in place:
-	// they have the verifier walk some 400,000 instructions, of the million that it takes. Further
-	// look-ups cost it next to nothing, and a packet 10 to 40 ns more.
+	// maxTreesInPlace is the number of trees, of all look-ups together, that have their first walks
+	// in place: they have the verifier walk some 400,000 instructions, of the million that it
+	// takes. Further look-ups cost it next to nothing, and a packet 10 to 40 ns more.
 	maxTreesInPlace = 48
-	// maxRuleTrees is how many rule trees a chain may have with other rules between them; where
-	// there would be more, all of its rules become bytecode.
+	// maxRuleTrees is the largest number of rule trees that a chain may have with other rules
+	// between them; where there would be more, all of its rules become bytecode.
 	maxRuleTrees = 8
 )
 

@@ -18,7 +18,8 @@ import (
 // looked up in a rule tree instead of being compared.
 const MinTree = 48
 
-// maxBoxes is how many boxes the lists of one rule may multiply to in a rule tree.
+// maxBoxes is the largest number of boxes that the lists of one rule may multiply to in a rule
+// tree.
 const maxBoxes = 16
 
 // RuleTree is rules that are looked up all at once (package ruletree): those behind it are tried

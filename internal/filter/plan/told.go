@@ -11,8 +11,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// traceTold is where the map "trace" has what the kernel is to tell, behind the slot that decided
-// last: eight bytes for each field.
+// traceTold is the place in the map "trace" for what the kernel is to tell, behind the slot that
+// decided last: eight bytes for each field.
 const traceTold = 8
 
 // TraceAt returns where the map "trace" has what the kernel is to tell of a field.

@@ -25,7 +25,7 @@ import (
 // Marks are set before the change that they tell of can be seen, so a reader that goes by the bulk
 // answers as it was right before that change. They are never cleared: a merge makes other memory.
 
-// bulk is where a family has its own.
+// bulk gives the places of a family's own memory.
 type bulk struct {
 	head  int   // what is known of it
 	marks int   // pairs of words: of what came, of what left
@@ -86,8 +86,8 @@ const (
 	maxBulk = 4 << 20
 	// minEntries of a family for which a bulk is built.
 	minEntries = 1024
-	// markedAtOnce is how many pairs one entry may mark. A change of a prefix below /4, of IPv6
-	// below /16, gives the bulk up instead.
+	// markedAtOnce is the largest number of pairs that one entry may mark. A change of a prefix
+	// below /4, of IPv6 below /16, gives the bulk up instead.
 	markedAtOnce = 1 << 10
 	maxArena     = 16 << 20
 )

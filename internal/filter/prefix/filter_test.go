@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// triesFor is how many prefix lengths a look-up goes through.
+// triesFor returns the number of prefix lengths that a look-up goes through.
 func triesFor(d *Dynamic, a netip.Addr) (n int) {
 	f, k := d.locate(netip.PrefixFrom(a, a.BitLen()))
 	for range f.candidates(d.wanted(f, k)) {

@@ -97,8 +97,8 @@ type family struct {
 	bulk    bulk
 }
 
-// geometry is where everything of a set lies. It depends on its room alone, so a program can be
-// compiled before the map exists.
+// geometry gives the places of all parts of a set. It depends on its room alone, so a program can
+// be compiled before the map exists.
 type geometry struct {
 	v4, v6 family
 	arena  int // where the tables of both bulks lie

@@ -106,7 +106,7 @@ func merge(sorted []network) []network {
 	return out
 }
 
-// bound is where membership changes: addresses from here on are in, or out, by turns.
+// bound is an address at which membership changes: addresses from here on are in, or out, by turns.
 type bound struct{ hi, lo uint64 }
 
 // bounds lists where membership changes, the first entry beginning a range that is in. A range

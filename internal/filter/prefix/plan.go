@@ -20,7 +20,7 @@ type level struct {
 	data    int // byte offset of the slots
 }
 
-// layout is how the blocks of a level are stored.
+// layout is the form in which the blocks of a level are stored.
 type layout struct {
 	span   int  // log2 of the bits of a block; 0: the key alone says it
 	size   int  // bytes of a slot

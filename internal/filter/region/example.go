@@ -56,7 +56,7 @@ func (e *Example) Steps() (out []string) {
 	return append(out, e.text())
 }
 
-// tries is how many packets of a box are made before an example is given up: what a packet says of
+// tries is the number of packets made of a box before an example is given up: what a packet says of
 // its length and payload may not go together.
 const tries = 24
 

@@ -16,7 +16,7 @@ import (
 	"levee/internal/lang/syntax"
 )
 
-// question is what messages call a question, counts the action that it gets to be a rule.
+// question returns what messages call a question, counts the action that it gets to be a rule.
 const question, counts = "the question", "count "
 
 // Question is a match that is asked of a policy.
@@ -362,10 +362,10 @@ func (q *Question) Tell(a *Answers) ToldAnswer {
 	return out
 }
 
-// shownSources is how many kinds of packets of one rule are written out.
+// shownSources is the number of packet kinds of one rule that are written out.
 const shownSources = 8
 
-// shownPrefixes is how many prefixes of one line are written out.
+// shownPrefixes is the number of prefixes of one line that are written out.
 const shownPrefixes = 6
 
 // Print writes answers for people: who gets there, then who does not.

@@ -105,7 +105,7 @@ func (p *Part) kind() string {
 	return text + ", " + strings.Join(tags, " or ")
 }
 
-// shownParts is how many kinds of packets of one difference are written out.
+// shownParts is the number of packet kinds of one difference that are written out.
 const shownParts = 3
 
 // Print writes what was found for people, at most so many differences.

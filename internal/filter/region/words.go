@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// shown is how many elements of a list are written out.
+// shown is the number of a list's elements that are written out.
 const shown = 4
 
 // words returns a match, nearly in the words of the language, for the packets of a box for which

@@ -67,7 +67,7 @@ func Label(i int) string { return fmt.Sprintf("ring_%d", i) }
 // code: XDP_REDIRECT of include/uapi/linux/bpf.h.
 const Redirected = 4
 
-// rxQueue is where struct xdp_md has rx_queue_index.
+// rxQueue is the offset of rx_queue_index in struct xdp_md.
 const rxQueue = 16
 
 // Emit emits the functions of rings, on a machine of so many CPUs, a power of two.

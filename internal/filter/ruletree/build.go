@@ -62,7 +62,7 @@ func (b *builder) take(n int) []int32 {
 	return b.lists[at : at+n : at+n]
 }
 
-// position is where in the trees a region is.
+// position is the place of a region in the trees.
 type position struct {
 	depth  int     // nodes above it in its tree
 	asides int     // trees in front of its tree, from which its rules were put aside

@@ -49,7 +49,7 @@ func aligned(lo, hi uint64) interval {
 	return interval{lo &^ mask, hi | mask}
 }
 
-// plan is how to divide a region.
+// plan says how to divide a region.
 type plan struct {
 	w     window
 	most  int32 // segments that a rule may span
@@ -162,7 +162,7 @@ func (c *chooser) choose(g *region, rules []int32, at position) (best plan, ok b
 	return best, ok
 }
 
-// maxAsides is how often rules may be put aside from what was put aside.
+// maxAsides is the number of times that rules may be put aside from what was put aside.
 const maxAsides = 24
 
 // limits proposes how many segments a rule may span: as many as growth allows, and less.

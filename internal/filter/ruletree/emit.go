@@ -20,11 +20,12 @@ const (
 	wordLog   = 3
 )
 
-// straight is how many walks behind a tree are made in a row. Further ones, which only packets come
-// to whose rules overlap in most ways, are rounds of bpf_loop: the verifier walks their code once.
+// straight is the number of walks behind a tree that are made in a row. Further ones, which only
+// packets come to whose rules overlap in most ways, are rounds of bpf_loop: the verifier walks
+// their code once.
 const straight = 2
 
-// firstSteps is how many steps are laid out in a row.
+// firstSteps is the number of steps that are laid out in a row.
 const firstSteps = 3
 
 // cached is up to what size a table is taken to be near the CPU. In a larger one the first steps of
@@ -142,7 +143,8 @@ type emitter struct {
 	aside   []func() // write what a walk rarely comes to
 }
 
-// packet is where a look-up finds what it asks of a packet: the differences of IPv4 and IPv6.
+// packet names the places in which a look-up finds what it asks of a packet: the differences of
+// IPv4 and IPv6.
 type packet interface {
 	// prepare makes the packet ready for walks.
 	prepare()
@@ -167,7 +169,7 @@ type packet interface {
 	restore(state asm.Register)
 }
 
-// memory is where the keys of an IPv6 packet lie.
+// memory is the place of an IPv6 packet's keys.
 type memory struct {
 	base asm.Register
 	at   int16

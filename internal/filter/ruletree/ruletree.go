@@ -130,15 +130,15 @@ func (p *Pool) Add(boxes []Box) *Table {
 // maxTried is up to how many rules a table is built in several ways, of which one is kept.
 const maxTried = 1 << 14
 
-// moreMemory is how many times the usual memory another way to part rules may take. What needs more
-// loses by it, where neighbours have the cache, what it wins by fewer trees.
+// moreMemory is the multiple of the usual memory that another way to part rules may take. What
+// needs more loses by it, where neighbours have the cache, what it wins by fewer trees.
 const moreMemory = 1.1
 
-// strangers is how many packets from anywhere there are for each that is made from a rule.
+// strangers is the number of packets from anywhere for each that is made from a rule.
 const strangers = 0.1
 
-// way is how to build a table: how rules are parted into trees, and which part of the usual copies
-// of rules there may be.
+// way says how to build a table: how rules are parted into trees, and which part of the usual
+// copies of rules there may be.
 type way struct {
 	parting
 	copies float64
@@ -257,7 +257,7 @@ func (p *Pool) PutPorts(value []byte) {
 	}
 }
 
-// parting is how rules are parted into trees, by which of their addresses are wide.
+// parting says how rules are parted into trees, by which of their addresses are wide.
 type parting struct {
 	open int // bits of an IPv4 address from which on it is wide
 	with int // rules of this group join those that are wide in neither, 0 for none

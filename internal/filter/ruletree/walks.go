@@ -24,7 +24,7 @@ type Walks struct {
 const (
 	// maxApart is the logarithm of how far apart packets may be that ask for the same line.
 	maxApart = 10
-	// maxSamples is how many packets are followed at most. Of few boxes fewer are enough.
+	// maxSamples is the largest number of packets that are followed. Of few boxes fewer are enough.
 	maxSamples = 2 << maxApart
 	// linesBytes is about how much memory a packet reads: lines of the trees and of counters, its
 	// header and its source.
@@ -78,7 +78,7 @@ type sampler struct {
 	Walks
 }
 
-// site is where a branch is. What came before tells the CPU in which round of a loop it is.
+// site is the place of a branch. What came before tells the CPU in which round of a loop it is.
 type site struct{ tree, walk, kind, round int }
 
 // Kinds of branches.
@@ -99,10 +99,10 @@ const (
 	kinds
 )
 
-// outcomes are how often a branch was taken, and how often it was reached.
+// outcomes counts how often a branch was taken, and how often it was reached.
 type outcomes struct{ taken, all int32 }
 
-// asked is how many packets asked for a line, and which was the last.
+// asked is the number of packets that asked for a line, and the last of them.
 type asked struct{ packets, last int32 }
 
 // sample follows packets that are made from the boxes, alike from each and half of them at corners;

@@ -45,7 +45,7 @@ const MaxInstructions = 1_200
 // NoID is the number of no user and no group, such as of a name that the machine does not know.
 const NoID = ^uint32(0)
 
-// maxForms is how many names the cgroup of a container may have.
+// maxForms is the largest number of names that the cgroup of a container may have.
 const maxForms = 4
 
 // WorkSpec describes the map of the functions' scratch memory.

@@ -18,7 +18,7 @@ const (
 	CaptureEntries = 8
 )
 
-// samples are who looks at packets that were judged. Main calls them, so that there is no function.
+// samples look at packets that were judged. Main calls them, so that there is no function.
 var samples = Row{
 	Name: "samples",
 	What: HoldsCapture,

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// unitDirs are where systemd has the files of units, those that count first (systemd.unit(5)).
+// unitDirs are the directories of systemd's unit files, those that count first (systemd.unit(5)).
 var unitDirs = []string{"etc/systemd/system.control", "run/systemd/system.control",
 	"run/systemd/transient", "run/systemd/generator.early", "etc/systemd/system",
 	"etc/systemd/system.attached", "run/systemd/system", "run/systemd/system.attached",

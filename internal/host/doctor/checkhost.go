@@ -159,7 +159,7 @@ func (h *Host) tcIngress() Finding {
 	return f
 }
 
-// otherNamespace is why some settings of the kernel have no file.
+// otherNamespace is the reason that some settings of the kernel have no file.
 const otherNamespace = "told in the machine's first network namespace only"
 
 func (h *Host) jit() Finding {

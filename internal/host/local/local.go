@@ -18,8 +18,8 @@ import (
 	"levee/internal/kernel"
 )
 
-// most is how many prefixes are read: a table of local routes as long as the Internet's is a
-// mistake, and is not to fill the memory.
+// most is the number of prefixes that are read: a table of local routes as long as the Internet's
+// is a mistake, and is not to fill the memory.
 const most = 1 << 16
 
 // delivering are the types of routes by which the kernel takes a packet itself.
@@ -61,7 +61,7 @@ func Prefixes() ([]netip.Prefix, error) {
 	return slices.Compact(out), nil
 }
 
-// tries is how often a list is read again that was changed meanwhile.
+// tries is the number of readings of a list that was changed meanwhile.
 const tries = 20
 
 // consistent reads a list until the kernel says that nothing changed while it was read. Where that

@@ -25,7 +25,7 @@ func hasTables() bool {
 var legacyTables = []string{"/proc/thread-self/net/ip_tables_names",
 	"/proc/thread-self/net/ip6_tables_names"}
 
-// patience is how long a program has to print its rules.
+// patience is the time that a program has to print its rules.
 const patience = 20 * time.Second
 
 // Read reads the rules of this network namespace, for packets that come by one of some interfaces.

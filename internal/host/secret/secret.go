@@ -22,7 +22,7 @@ func StaysHere() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// most is how many bytes a file may have.
+// most is the largest size of a file, in bytes.
 const most = 4096
 
 // Read returns the first line of a file that nobody may read or change but root, or the user of

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// logins is where systemd-logind keeps what it knows of sessions.
+// logins is the directory in which systemd-logind keeps what it knows of sessions.
 const logins = "/run/systemd/sessions"
 
 // LoggedIn returns the addresses from which somebody has logged in, with what shows it. A

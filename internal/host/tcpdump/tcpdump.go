@@ -24,7 +24,7 @@ const (
 	RawIP    Link = "RAW"
 )
 
-// atMost is how long tcpdump may take.
+// atMost is the longest time that tcpdump may take.
 const atMost = 10 * time.Second
 
 // Compile makes a filter of an expression (pcap-filter(7)). It says of a packet's first bytes

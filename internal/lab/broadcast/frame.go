@@ -67,7 +67,7 @@ func (st *stream) heard(at time.Duration) {
 	st.last = at
 }
 
-// cut is how much of a datagram the first of two fragments has, in units of 8 bytes.
+// cut is the part of a datagram in the first of two fragments, in units of 8 bytes.
 const cut = 100
 
 // fragment sends a datagram in two fragments. What is in it cannot be followed, nor told from what

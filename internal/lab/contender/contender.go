@@ -82,7 +82,7 @@ func Need(program, debianPackage string) error {
 	return nil
 }
 
-// maxSaid is how much of what a program says is told, in bytes.
+// maxSaid is the number of bytes of a program's output that are told.
 const maxSaid = 200
 
 // Run runs a program inside a host of the lab with input, and returns what it wrote.

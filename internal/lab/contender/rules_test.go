@@ -124,8 +124,8 @@ func newWire(t *testing.T, s Site, world *lab.Host) func(frame []byte) {
 	}
 }
 
-// received is how many packets the server's device has handed on; veth counts them behind the
-// rules.
+// received returns the number of packets that the server's device has handed on; veth counts them
+// behind the rules.
 func received(t *testing.T, s Site) (n uint64) {
 	t.Helper()
 	err := s.Host.Do(func() error {

@@ -40,7 +40,7 @@ const (
 	uploadSize                                  = 25_000
 )
 
-// transferPort is where a host serves transfers.
+// transferPort is the port on which a host serves transfers.
 const transferPort = 8080
 
 // host is the destination of a crowd: the service, transfers, and a program that looks names up.

@@ -16,7 +16,8 @@ import (
 	"levee/internal/packet"
 )
 
-// burst is how many packets of the flood come at once: what a network card hands over at a time.
+// burst is the number of the flood's packets that come at once: what a network card hands over at a
+// time.
 const burst = 32
 
 // order is a line to the process that floods.

@@ -22,7 +22,7 @@ const (
 	Return = "return"
 )
 
-// sessionsEach is how many sessions each of their addresses has.
+// sessionsEach is the number of sessions that each of their addresses has.
 const sessionsEach = 2
 
 // Talking runs f while a service of package talk serves on the server, and clients come to it:

@@ -32,7 +32,7 @@ const (
 	enough = 0.9
 )
 
-// pace is how long the parts of the demo take.
+// pace is the length of the parts of the demo.
 type pace struct {
 	quiet  time.Duration // without a flood
 	settle time.Duration // of a flood, before requests count
@@ -79,7 +79,7 @@ func (o *outcomes) calm(after int64) bool {
 	return true
 }
 
-// served is how requests were answered that were due within a time. Those of which nothing was
+// served counts the answers to requests that were due within a time. Those of which nothing was
 // heard took longer than all others.
 type served struct {
 	latency []time.Duration // of the answered ones, rising
@@ -132,7 +132,7 @@ type trial struct {
 	served
 	held          bool
 	dropped, lost float64 // shares of the packets that came: by the rules, before any rule
-	// line is how long a cache line took between the cores right after, in ns; 0 is not known.
+	// line is the time of a cache line between the cores right after, in ns; 0 is not known.
 	line float64
 }
 

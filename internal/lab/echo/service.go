@@ -41,7 +41,7 @@ func ServeHere(at netip.AddrPort, cpu int) (s *Service, err error) {
 	return s, nil
 }
 
-// Err is why it ended, nil while it serves.
+// Err returns the reason that it ended, nil while it serves.
 func (s *Service) Err() error {
 	if err := s.failed.Load(); err != nil {
 		return fmt.Errorf("the echo service ended: %w", *err)

@@ -14,7 +14,8 @@ const (
 	xskRing   = 2048 // entries of each ring
 	xskChunks = 4096 // of memory, which frames lie in until the device has sent them
 	xskBatch  = 64   // frames of a system call
-	// xskStall is how long the device may take nothing before the run ends with an error.
+	// xskStall is the longest time that the device may take nothing before the run ends with an
+	// error.
 	xskStall = time.Second
 )
 

@@ -276,7 +276,7 @@ func one(of ...bool) bool {
 	return n == 1
 }
 
-// device is where packets go.
+// device is the destination of packets.
 type device struct {
 	name     string
 	index    int

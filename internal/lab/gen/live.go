@@ -37,7 +37,7 @@ const (
 	// readings of the clock are about 5 us, for which a paced run waits for its packet; for a
 	// burst, of which there are fewer, four times as many
 	readings = 256
-	// wake is how long before a packet is due a sleeper is woken, against late timers.
+	// wake is the time by which a sleeper is woken before a packet is due, against late timers.
 	wake = 100 * time.Microsecond
 )
 
@@ -56,7 +56,8 @@ func nextRuns(runs uint64, took, call time.Duration) uint64 {
 	return min(max(uint64(min(fitting, 2*float64(runs))), pacedBatch), mostRuns)
 }
 
-// refusal is why the kernel or the device sends no live frames. None has been sent then.
+// refusal is the reason that the kernel or the device sends no live frames. None has been sent
+// then.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }

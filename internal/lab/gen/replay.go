@@ -26,11 +26,11 @@ type Replay struct {
 }
 
 const (
-	// roomWait is how long a batch waits for room in the receiver's ring. A capture is sent
+	// roomWait is the time that a batch waits for room in the receiver's ring. A capture is sent
 	// whole rather than fast; a receiver that takes nothing for so long refuses the rest.
 	roomWait = 250 * time.Millisecond
 	roomPoll = 20 * time.Microsecond
-	// early is how much before its time a frame may join those that are due.
+	// early is the time by which a frame may come early to join those that are due.
 	early = 5 * time.Microsecond
 )
 

@@ -46,7 +46,8 @@ func (m *messages) add(b []byte) *mmsghdr {
 	return h
 }
 
-// maxAnswers is how many errors in a row are taken for answers of the network to earlier messages.
+// maxAnswers is the number of errors in a row that are taken for answers of the network to earlier
+// messages.
 const maxAnswers = 16
 
 // send sends the batch and adds what became of it to the report; extra is what the kernel puts in
@@ -107,7 +108,7 @@ func (m *messages) send(r *Report, extra int) error {
 	return nil
 }
 
-// manner is how a packet socket sends.
+// manner is a way in which a packet socket sends.
 type manner uint8
 
 const (

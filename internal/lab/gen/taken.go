@@ -139,7 +139,7 @@ func (m *driverMeter) close() {
 	m.objs.Close()
 }
 
-// none is why a device took none of the frames that were redirected to it.
+// none returns the reason that a device took none of the frames that were redirected to it.
 func (t *taken) none() error {
 	return fmt.Errorf("the device takes no frames of XDP programs (%s)", t.why)
 }

@@ -111,7 +111,7 @@ type user struct {
 	shown    uint64
 }
 
-// burst is how many times the rate a delayed run may reach to catch up.
+// burst is the multiple of the rate that a delayed run may reach to catch up.
 const burst = 4
 
 func runUser(ctx context.Context, c Config, dev device, t *template.Template, w wire,

@@ -170,7 +170,7 @@ func greeting(r *bufio.Reader) (version string, err error) {
 	return "", errors.New("it says something else")
 }
 
-// refused is why there is no peer, with what its side has said.
+// refused returns the reason that there is no peer, with what its side has said.
 func (p *Client) refused(err error) error {
 	p.end()
 	if said := p.said.String(); said != "" {
@@ -179,8 +179,8 @@ func (p *Client) refused(err error) error {
 	return kernel.Refuse(err, "no peer at %s", p.host)
 }
 
-// answersWithin is how long a peer may take for what it does at once: a trace takes as long to get
-// there. One that takes longer is ended.
+// answersWithin is the longest time that a peer may take for what it does at once: a trace takes as
+// long to get there. One that takes longer is ended.
 const answersWithin = 2 * Longest
 
 // call asks the peer.
@@ -309,7 +309,7 @@ func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error)
 	}
 }
 
-// patience is how long a peer may take to give its interface back.
+// patience is the longest time that a peer may take to give its interface back.
 const patience = 20 * time.Second
 
 // Close ends the peer, and waits until it has given its interface back.

@@ -61,7 +61,7 @@ func refused(t *testing.T, err error, why string) {
 	}
 }
 
-// received is how many packets have come to a host.
+// received returns the number of packets that have come to a host.
 func received(t *testing.T, h *lab.Host) (n uint64) {
 	if err := h.Do(func() error {
 		l, err := netlink.LinkByName("eth0")

@@ -62,7 +62,7 @@ type Facts struct {
 // Clock holds the readings of a machine's two clocks at one moment, in ns.
 type Clock struct{ Wall, Monotonic int64 }
 
-// End is which interface a peer takes, and what it has to know of the other end.
+// End names the interface that a peer takes, and what it has to know of the other end.
 type End struct {
 	Device string
 	CPU    int

@@ -25,7 +25,7 @@ import (
 // line; fq_codel, behind htb, and cake keep flows apart and the wait short.
 var Kinds = []string{"tbf", "htb", "fq_codel", "cake"}
 
-// held is how much a queue of one line holds: a thousand full frames.
+// held is the size of what a queue of one line holds: a thousand full frames.
 const held = 1000
 
 // Put has a device of a host send by a queue of that kind, at so many bits a second. An error that

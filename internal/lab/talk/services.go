@@ -130,7 +130,7 @@ var (
 	}
 )
 
-// a2sNumbers is how many numbers python-a2s takes, one after the other.
+// a2sNumbers is the number of numbers that python-a2s takes, one after the other.
 const a2sNumbers = 5
 
 // echoed sends a packet of a session that the server sends back.

@@ -155,7 +155,7 @@ func (s *Service) serveTCP(l *net.TCPListener, k key) {
 	}
 }
 
-// tcpPatience is how long a connection may take.
+// tcpPatience is the longest time for which a connection may last.
 const tcpPatience = 2 * time.Second
 
 // Client is a client of a service that has a socket of its own. Its methods may be used from

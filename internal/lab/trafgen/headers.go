@@ -150,7 +150,7 @@ var usual = map[string][][2]string{
 		{"urgent", "0"}},
 }
 
-// levels are where headers stand; one of a level has to have one of the level below.
+// levels are the places of headers; one of a level has to have one of the level below.
 var levels = map[string]int{"eth": 0, "vlan": 1, "arp": 2, "ipv4": 2, "ipv6": 2, "icmp4": 3,
 	"icmp6": 3, "udp": 3, "tcp": 3}
 

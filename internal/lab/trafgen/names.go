@@ -47,7 +47,7 @@ var headerNames = map[string]string{"eth": "eth", "vlan": "vlan", "arp": "arp", 
 	"ipv4": "ipv4", "ip6": "ipv6", "ipv6": "ipv6", "icmp4": "icmp4", "icmpv4": "icmp4",
 	"icmp6": "icmp6", "icmpv6": "icmp6", "udp": "udp", "tcp": "tcp"}
 
-// form is how a field is written.
+// form is the way in which a field is written.
 type form uint8
 
 const (

@@ -64,7 +64,7 @@ func (d *Diagnostic) render(b *bufio.Writer, color bool) {
 	}
 }
 
-// shownWidth is how much of a source line is shown, in columns.
+// shownWidth is the width of what is shown of a source line, in columns.
 const shownWidth = 100
 
 // caret prepares the source line for a terminal: tabs widened to stops of 8, characters that do

@@ -21,7 +21,8 @@ type Info struct {
 	Compare Compare
 	// Key is the member of struct key (bpf/parse.h) with the value. Pairs have none of their own.
 	Key string
-	// Byte is which byte of that member it is, from 1 on, where it shares it; 0: it is all of it.
+	// Byte is the number of its byte in that member, from 1 on, where it shares it; 0: it is all of
+	// it.
 	Byte int
 	// Absent is the value of that member in packets without the field, where the class of a packet
 	// does not tell. No rule asks for it: it is beyond Values.
@@ -149,7 +150,8 @@ var named = func() (all [NumFields]map[string]Range) {
 // Header is the part of a packet in which a field stands.
 type Header uint8
 
-// Presence is which packets have a header, as far as family, protocol and tags tell. ARP is NotIP.
+// Presence says which packets have a header, as far as family, protocol and tags tell. ARP is
+// NotIP.
 type Presence struct {
 	NotIP, IPv4, IPv6 bool
 	// Protos are the protocols whose headers it is; a later fragment has none of them. Of a header

@@ -25,7 +25,7 @@ var protocols = []Name{
 	one("esp", 50), one("ah", packet.ProtoAH), one("ospf", 89), one("ipip", 4),
 }
 
-// origins are where packets that leave come from.
+// origins are the origins of packets that leave.
 var origins = []Name{one("local", 1), one("forwarded", 0)}
 
 // dnsTypes are types of DNS records and questions (IANA dns-parameters).

@@ -74,7 +74,7 @@ type ChainRule struct {
 	widens    bool          // left out, and packets pass that it would have dropped
 }
 
-// Reason is why a rule is left out, and what to do instead.
+// Reason says why a rule is left out, and what to do instead.
 type Reason struct{ What, Instead string }
 
 // Chain is one chain. Base chains have a policy and a family.
@@ -92,7 +92,7 @@ type Chain struct {
 	Flushes int // -F so far, while a file is read
 }
 
-// frame is where a packet goes on when a chain has ended: the rule behind the jump.
+// frame is the place at which a packet goes on when a chain has ended: the rule behind the jump.
 type frame struct {
 	chain *Chain
 	next  int
@@ -100,7 +100,7 @@ type frame struct {
 	depth int
 }
 
-// entry is where the statements of a base chain begin.
+// entry is the beginning of the statements of a base chain.
 type entry struct {
 	chain *Chain
 	at    int

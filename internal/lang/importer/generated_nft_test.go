@@ -17,7 +17,7 @@ func (w *writer) list(most int, from ...string) string {
 	return "{ " + w.some(", ", most, from...) + " }"
 }
 
-// portsNFT is what a port is compared with.
+// portsNFT lists the values with which a port is compared.
 func (w *writer) portsNFT() string {
 	a, b := w.port(), w.port()
 	lo, hi := min(a, b), max(a, b)

@@ -37,7 +37,7 @@ func (r *pfRuleOf) matches(s *packet.Spec) bool {
 	return !slices.ContainsFunc(r.terms, func(t pfTerm) bool { return !t.is(s) })
 }
 
-// lastMatch is what pf does with the first packet of a connection: the last rule that matches
+// lastMatch returns what pf does with the first packet of a connection: the last rule that matches
 // decides, unless one is quick, or stands in an anchor that is. It tells whether one matched, and
 // whether it ends the search.
 func lastMatch(rules []pfRuleOf, s *packet.Spec) (pass, matched, ends bool) {
@@ -75,7 +75,7 @@ type setOf struct {
 	rules        []pfRuleOf
 }
 
-// passes is what pf does with the first packet of a connection: the first rdr or no rdr that
+// passes tells what pf does with the first packet of a connection: the first rdr or no rdr that
 // matches, or the first binat where no rdr does, changes its destination, and the rules judge what
 // it has become.
 func (set *setOf) passes(s packet.Spec) bool {

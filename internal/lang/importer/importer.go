@@ -163,7 +163,7 @@ func NoText(line string) string {
 	return "has a byte 0: this is no text, or it is damaged"
 }
 
-// tooLong is where an input is given up.
+// tooLong is the size at which an input is given up.
 type tooLong struct {
 	line int
 	text string

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// MarkWhy is why a rule is left out that asks for a mark.
+// MarkWhy says why a rule that asks for a mark is left out.
 const MarkWhy = "-m mark asks for a mark that other rules set"
 
 // MarkAsk is a condition: of the bits of mask, exactly those of value are set, or not so.

@@ -9,8 +9,8 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// natTo is where a rule of a nat chain sends new connections: to this machine, by a redirect, or
-// away from it.
+// natTo is the destination to which a rule of a nat chain sends new connections: to this machine,
+// by a redirect, or away from it.
 type natTo struct {
 	what string      // the action, as its source says it
 	here bool        // the rules judge the packets, as what they become

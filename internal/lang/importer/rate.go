@@ -25,10 +25,10 @@ type Rate struct {
 	behind bool
 }
 
-// seconds is how long the units are that rates are counted in.
+// seconds is the length of the units of rates, in seconds.
 var seconds = map[byte]uint64{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
-// maxLimits is how many limits a policy has at most.
+// maxLimits is the largest number of limits in a policy.
 const maxLimits = 32
 
 // NewRate reads what iptables prints: 25/sec. It is nil for what a policy does not say, as bytes.

@@ -9,7 +9,7 @@ import (
 
 // Who sends is asked of what leaves alone: of packets with a socket, negated or not.
 
-// ServiceText is why a rule about a cgroup is left out.
+// ServiceText says why a rule about a cgroup is left out.
 const ServiceText = "asks for a cgroup that is no unit of systemd, below slices alone"
 
 // OfService returns what the unit sends whose cgroup has a path, or what others do; false if it is

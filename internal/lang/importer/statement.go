@@ -23,8 +23,8 @@ type statement struct {
 	counts *match.Match // what the limit of the source counts, if that is more
 }
 
-// minRun is how many rules in a row, which differ in an address only, become a rule about a set.
-// Fewer keep counters of their own.
+// minRun is the number of rules in a row, differing in an address only, that become a rule about a
+// set. Fewer keep counters of their own.
 const minRun = 8
 
 // rule adds a rule; named says that its label must stay.
@@ -42,7 +42,7 @@ func (o *Output) rule(action string, m *match.Match, label string, named bool) {
 	}
 }
 
-// maxLogs is how many logs a policy has at most.
+// maxLogs is the largest number of logs in a policy.
 const maxLogs = 64
 
 // log writes a log of the packets of m in front of rule r.
@@ -61,7 +61,7 @@ func (o *Output) log(r *ChainRule, m match.Match) {
 	o.pending = append(o.pending, statement{action: "log", m: m, label: r.Logs, named: true})
 }
 
-// maxCookies is how many cookies a policy has at most.
+// maxCookies is the largest number of cookies in a policy.
 const maxCookies = 16
 
 // cookie has SYNs of m answered in front of rule r, which passes those of clients that are there.

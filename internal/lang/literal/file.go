@@ -254,7 +254,7 @@ func (f *setFile) read() diag.Diagnostics {
 	return nil
 }
 
-// size is how many elements were read.
+// size returns the number of elements that were read.
 func (f *setFile) size() int { return f.before + f.out.Size() }
 
 // setFile is a set file that is being read.

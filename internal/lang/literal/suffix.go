@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/field"
 )
 
-// suffixPrefix is how long the prefix is that a suffix stands behind: hosts form the other half of
+// suffixPrefix is the length of the prefix before a suffix: hosts form the other half of
 // their addresses themselves (RFC 4291 section 2.5.1).
 const suffixPrefix = 64
 

@@ -142,7 +142,7 @@ func repeated(message []byte) (times int, of []byte) {
 	return n, bytes.TrimPrefix(of, []byte(" "))
 }
 
-// maxRepeated is how often a daemon may say at once that a message came.
+// maxRepeated is the largest number of times that a daemon may say at once that a message came.
 const maxRepeated = 1 << 20
 
 func digits(b []byte) bool {

@@ -320,6 +320,7 @@ func ofLogin(why string) string {
 		"<text>rip=<last-addr><|, <text>>"
 }
 
-// passdb is why Dovecot did not take a password. It says otherwise that it could not ask.
+// passdb lists the reasons for which Dovecot did not take a password. It says otherwise that it
+// could not ask.
 const passdb = "<unknown user|Password mismatch|invalid credentials|pam_authenticate() failed: " +
 	"<Authentication failure|User not known|Permission denied>><text>"

@@ -235,7 +235,8 @@ func ofAsterisk(message string) string {
 		"<|:> <word>:<|<number> <|in ><word>:> " + message
 }
 
-// ofPJSIP is why a request of SIP failed. Once there were several, their number stands behind it.
+// ofPJSIP lists the reasons for which a request of SIP failed. Once there were several, their
+// number stands behind it.
 func ofPJSIP(why string) string {
 	return ofAsterisk("Request <|'<word>' >from '<text>' failed for '<|[><addr><|]>:<number>' " +
 		"(callid: <text>) - " + why + "<| after <number> tries in <word> ms>")

@@ -110,7 +110,7 @@ func Compile(text string) (*Pattern, error) {
 	return p, nil
 }
 
-// minLiteral is how much a pattern has to say at one place.
+// minLiteral is the number of literal bytes that a pattern must have at one place.
 const minLiteral = 3
 
 // clip is the beginning of a text.
@@ -133,7 +133,7 @@ const (
 // MaxMessage limits the bytes of a message that is matched.
 const MaxMessage = 32 << 10
 
-// maxWork is how many bytes of a message are read in all, again for each address.
+// maxWork is the number of a message's bytes that are read in all, again for each address.
 const maxWork = 1 << 20
 
 // Match judges a message. It is matched only if one address can stand at <addr>: the rest of the
@@ -221,11 +221,11 @@ func (p *Pattern) named(message []byte, where, reach int, work *int) bool {
 	return false
 }
 
-// maxName is how long a name in the DNS is at most, in bytes, and longer than any address.
+// maxName is the length of the longest name in the DNS, in bytes, and longer than any address.
 const maxName = 255
 
-// nameEnds are where a name that begins at from may end: a port or the end of a clause may stand
-// behind it. What is an address was judged as one.
+// nameEnds returns the places at which a name that begins at from may end: a port or the end of a
+// clause may stand behind it. What is an address was judged as one.
 func nameEnds(message []byte, from int) (out []int) {
 	to := from
 	for to < len(message) && inName(message[to]) {
@@ -317,9 +317,9 @@ func addressIn(b []byte, at int) (from, to int) {
 	return -1, 0
 }
 
-// ends are where an address that begins at from may end. What stands behind the last colon of an
-// IPv6 address is a port for some programs (2001:db8::1:443); a pattern says which reading it wants
-// by what stands behind <addr>.
+// ends returns the places at which an address that begins at from may end. What stands behind the
+// last colon of an IPv6 address is a port for some programs (2001:db8::1:443); a pattern says which
+// reading it wants by what stands behind <addr>.
 func ends(message []byte, from, to int) []int {
 	if colon := bytes.LastIndexByte(message[from:to], ':'); colon > 0 {
 		return []int{to, from + colon}

@@ -99,7 +99,7 @@ func (p *parser) holder() (part, error) {
 	return out, nil
 }
 
-// maxDepth is how deep choices may stand in each other.
+// maxDepth is the largest depth of choices in each other.
 const maxDepth = 3
 
 func (p part) isAddr() bool { return isAddr(p.holder) }
@@ -151,7 +151,7 @@ func joinsAddress(parts []part) bool {
 	return false
 }
 
-// blanks is how many blanks what parts describe has at most, < 0 if any number.
+// blanks returns the largest number of blanks in what parts describe, < 0 if any number.
 func blanks(parts []part) int {
 	n := 0
 	for _, p := range parts {

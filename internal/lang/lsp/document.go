@@ -171,7 +171,7 @@ func (d *document) wordAt(at position) (w word, ok bool) {
 	return word{}, false
 }
 
-// piece is where a word stands in its line, in bytes.
+// piece is the place of a word in its line, in bytes.
 type piece struct{ from, end int }
 
 // wordsOf returns the words and quoted texts of a line, without its comment. A text that is not

@@ -18,8 +18,8 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 )
 
-// settle is how long a text has to rest before it is checked: that of a large policy takes a
-// moment.
+// settle is the time for which a text has to rest before it is checked: that of a large policy
+// takes a moment.
 const settle = 150 * time.Millisecond
 
 // Serve answers until the editor says exit, the input ends, or ctx does.

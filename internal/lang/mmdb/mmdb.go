@@ -19,7 +19,7 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 )
 
-// maxBytes is how large a file may be.
+// maxBytes is the largest size of a file.
 const maxBytes = 512 << 20
 
 // Query selects networks of a database.

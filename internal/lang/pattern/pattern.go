@@ -25,10 +25,10 @@ type Item struct {
 const (
 	// MaxTable is the largest table in bytes.
 	MaxTable = 4 << 20
-	// maxWork is how many steps of the expression's own automaton are followed to make the table,
-	// less than a second.
+	// maxWork is the number of steps of the expression's own automaton that are followed to make
+	// the table, less than a second.
 	maxWork = 20_000_000
-	// maxProgram is how many instructions package syntax may make of the items.
+	// maxProgram is the largest number of instructions that package syntax may make of the items.
 	maxProgram = 50_000
 	// maxTogether bounds the steps of all automata that are made with one Work.
 	maxTogether = 5 * maxWork

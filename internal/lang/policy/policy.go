@@ -271,7 +271,7 @@ type Told struct {
 	Name  string // of a sender: Policy.Told knows its value
 }
 
-// Reason is why a verdict fell; its String is the `reason` of `levee eval --json`.
+// Reason says why a verdict fell; its String is the `reason` of `levee eval --json`.
 type Reason uint8
 
 const (

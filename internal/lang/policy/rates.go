@@ -86,7 +86,7 @@ func (l *Limit) Settle() diag.Problem {
 
 const (
 	minFrame = 64 // bytes
-	// unitsOfCharge is how many units of time a packet of the fastest of several rates costs at
-	// least: charges are rounded up to units.
+	// unitsOfCharge is the number of units of time that a packet of the fastest of several rates
+	// costs at least: charges are rounded up to units.
 	unitsOfCharge = 64
 )

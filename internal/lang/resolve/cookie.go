@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/scope"
 )
 
-// maxCookies is how many cookies a policy may have.
+// maxCookies is the largest number of cookies that a policy may have.
 const maxCookies = 16
 
 // cookie resolves what stands behind the match of a cookie.

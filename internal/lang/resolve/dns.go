@@ -11,7 +11,8 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// maxNameLists is how many lists of names rules may ask for: each has a table and a function.
+// maxNameLists is the largest number of lists of names that rules may ask for: each has a table and
+// a function.
 const maxNameLists = 64
 
 // fileType resolves `of TYPE` behind the path of a file; nil after an error.

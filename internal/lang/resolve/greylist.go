@@ -8,7 +8,7 @@ import (
 	"levee/internal/lang/scope"
 )
 
-// maxGreylists is how many greylists a policy may have.
+// maxGreylists is the largest number of greylists that a policy may have.
 const maxGreylists = 16
 
 // greylist resolves what stands behind the match of a greylist.

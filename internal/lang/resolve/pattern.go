@@ -12,12 +12,12 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// maxSearches is how many different searches a policy may have: each is a function of the program,
-// of which the kernel takes 256.
+// maxSearches is the largest number of different searches that a policy may have: each is a
+// function of the program, of which the kernel takes 256.
 const maxSearches = 32
 
-// maxStreams is how many different searches of streams a policy may have: each has a place of its
-// own for a stream.
+// maxStreams is the largest number of different searches of streams that a policy may have: each
+// has a place of its own for a stream.
 const maxStreams = 4
 
 // MaxStream limits the bytes of a stream that are searched, and is those where a rule says nothing.
@@ -109,7 +109,7 @@ func (r *resolver) mayStream(s *ast.Term, p *policy.Pattern) bool {
 	return true
 }
 
-// maxFinds is how many bytes a file of things to look for may have.
+// maxFinds is the largest size of a file of things to look for, in bytes.
 const maxFinds = 16 << 20
 
 // findsOf adds what stands in a file, one thing a line, as it is written in a policy.

@@ -199,7 +199,7 @@ type labelled struct {
 	rule int
 }
 
-// memory is where resolved terms and their values lie, and what is used again for each rule and
+// memory holds resolved terms and their values, and what is used again for each rule and
 // list.
 type memory struct {
 	keptTerms     bump.Allocator[policy.Term]

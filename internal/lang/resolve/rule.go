@@ -71,7 +71,7 @@ func (r *resolver) name(rule *policy.Rule, s *ast.Rule) {
 	r.labelled = append(r.labelled, labelled{rule.Label, s.Label.Pos, rule.Pos.Line, r.rules - 1})
 }
 
-// maxLogs is how many logs a policy may have.
+// maxLogs is the largest number of logs that a policy may have.
 const maxLogs = 64
 
 // sample reads how many packets a log tells of.

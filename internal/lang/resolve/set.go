@@ -15,10 +15,10 @@ import (
 	"levee/internal/lang/scope"
 )
 
-// maxNesting is how deep sets may stand in sets.
+// maxNesting is the largest depth of sets in sets.
 const maxNesting = 64
 
-// maxRemembered is how many elements of a list are remembered to find doubled ones.
+// maxRemembered is the number of a list's elements that are remembered to find doubled ones.
 const maxRemembered = 1 << 16
 
 // setDef is a named set while it is resolved.
@@ -57,7 +57,7 @@ func (r *resolver) collectSets() {
 	r.limitDynamic()
 }
 
-// maxDynamicSets is how many dynamic sets a policy may have.
+// maxDynamicSets is the largest number of dynamic sets that a policy may have.
 const maxDynamicSets = 1000
 
 // limitDynamic reports the first dynamic set that is one too many.
@@ -112,7 +112,8 @@ func (r *resolver) lookup(e *ast.Elem) *setDef {
 // selfName is the set of the machine's own addresses, unless the policy defines one of that name.
 const selfName = "self"
 
-// maxSelf is how many addresses and local routes a machine may have where a policy asks for them.
+// maxSelf is the largest number of addresses and local routes of a machine where a policy asks for
+// them.
 const maxSelf = 4096
 
 // named returns the set of a name, nil if there is none.

@@ -385,7 +385,7 @@ func (r *resolver) eventField(w ast.Word, format policy.Format) (f eve.Field, ok
 	return f, ok
 }
 
-// maxPath is how deep a field of JSON may lie.
+// maxPath is the largest depth of a field of JSON.
 const maxPath = 16
 
 // jsonPath checks a path into JSON objects.

@@ -180,8 +180,8 @@ func (r *resolver) term(t *policy.Term, s *ast.Term) bool {
 	return true
 }
 
-// maxLooks is how many terms on the payload a policy may have: each is code of its own, and the
-// kernel's verifier takes a million instructions.
+// maxLooks is the largest number of terms on the payload in a policy: each is code of its own, and
+// the kernel's verifier takes a million instructions.
 const maxLooks = 1024
 
 // look counts a term on the payload.

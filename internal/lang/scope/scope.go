@@ -12,7 +12,7 @@ import (
 	"levee/internal/lang/policy"
 )
 
-// Scope is which packets can have all that a term asks for, as far as families, protocols and
+// Scope says which packets can have all that a term asks for, as far as families, protocols and
 // tags go. A rule whose terms leave no packet is a mistake that is explained, not a rule.
 type Scope struct {
 	Ether     uint8 // bits IPv4 ...

@@ -12,7 +12,7 @@ const AllValues = ""
 // walkModes are the words for the order of values.
 const walkModes = "counting random permuted"
 
-// maxPackets is how many packets a template may have.
+// maxPackets is the largest number of packets that a template may have.
 const maxPackets = 1024
 
 // Packets is one parsed template: packets in the words of `test` statements, one a line, whose

@@ -52,7 +52,7 @@ var classes = func() map[string]class {
 	return m
 }()
 
-// longestWord is how many bytes the longest word of the language has.
+// longestWord is the length of the language's longest word, in bytes.
 var longestWord = func() (n int) {
 	for w := range classes {
 		n = max(n, len(w))

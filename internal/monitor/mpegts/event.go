@@ -49,7 +49,7 @@ type Told struct {
 	Silent          float64 `json:"silent,omitempty"` // seconds
 }
 
-// eveTime is how Suricata writes times.
+// eveTime is the form in which Suricata writes times.
 const eveTime = "2006-01-02T15:04:05.000000-0700"
 
 // Events returns what became so between two looks, by stream. Each discontinuity of each PID is in

@@ -8,7 +8,7 @@ import (
 	"levee/internal/packet"
 )
 
-// variants is how many packets are made of one rule's terms before giving up: another rule may
+// variants is the number of packets made of one rule's terms before giving up: another rule may
 // stand in the way of some of them.
 const variants = 64
 

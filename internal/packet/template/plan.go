@@ -56,7 +56,7 @@ type sum struct {
 	nonzero bool // zero means that there is none (RFC 768)
 }
 
-// maxShapes is how many lengths a packet may have.
+// maxShapes is the largest number of lengths that a packet may have.
 const maxShapes = 1 << 14
 
 func newPlan(p *spec.Packet, seed uint64) (*plan, error) {

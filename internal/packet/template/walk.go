@@ -31,7 +31,8 @@ type walk struct {
 	spans []span
 }
 
-// maxHostBits is how many host bits of an IPv6 prefix are numbered: enough for 300 years at 7 Mpps.
+// maxHostBits is the number of an IPv6 prefix's host bits that are numbered: enough for 300 years
+// at 7 Mpps.
 const maxHostBits = 56
 
 // newWalk numbers the values of a field. Their count stays below 2^63: a field has at most 48 bits,

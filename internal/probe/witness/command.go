@@ -54,7 +54,7 @@ func New(e *cli.Env, inForce Reads) *cobra.Command {
 	return cmd
 }
 
-// mostSources is how many addresses a witness tells of: one of each family is usual.
+// mostSources is the number of addresses that a witness tells of: one of each family is usual.
 const mostSources = 4
 
 func parseSources(words []string) (out []netip.Addr, err error) {

@@ -66,7 +66,8 @@ func ours(st fs.FileInfo) bool {
 	return !ok || s.Uid == 0 || int(s.Uid) == os.Geteuid()
 }
 
-// maxSymlinks is how many symbolic links a path may have, as for the kernel (path_resolution(7)).
+// maxSymlinks is the largest number of symbolic links that a path may have, as for the kernel
+// (path_resolution(7)).
 const maxSymlinks = 40
 
 // checkWay refuses a path on which somebody else could put another program in its place between the

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// maxElement is how many bytes an element of a list may have: what Redis allows.
+// maxElement is the largest number of bytes that an element of a list may have: what Redis allows.
 const maxElement = 512 << 20
 
 // redisError is an error that the server has answered.

@@ -48,7 +48,7 @@ func row(name string, dgram bool, others ...string) inlet.Row {
 // maxPath is the length of sun_path, in bytes (unix(7)).
 const maxPath = 107
 
-// maxPeers is how many connections a socket has at most.
+// maxPeers is the largest number of connections that a socket has.
 const maxPeers = 64
 
 // writers is the group whose members may write to sockets of sources. It is not the one that reads

@@ -10,7 +10,8 @@ import (
 	"levee/internal/lang/field"
 )
 
-// places are where struct key has the fields, by the names of its members in the table of fields.
+// places are the offsets of the fields in struct key, by the names of its members in the table of
+// fields.
 var places = func() (out [field.NumFields]struct {
 	at    int16 // from R10 in the main function
 	bytes int

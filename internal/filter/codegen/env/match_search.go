@@ -10,7 +10,7 @@ import (
 	"levee/internal/filter/plan"
 )
 
-// chunk is how many bytes of the payload one round of a search reads.
+// chunk is the number of the payload's bytes that one round of a search reads.
 const chunk = 64
 
 // maxRounds is the rounds of the longest payload.

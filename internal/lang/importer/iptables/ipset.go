@@ -356,7 +356,7 @@ func (t *ipSets) endpoints(s *ipSet, dirs []string) (*match.DynamicSet, int) {
 	return d, len(in)
 }
 
-// room is how many entries the set may hold.
+// room returns the largest number of entries that the set may hold.
 func (s *ipSet) room() uint64 { return max(s.maxelem, uint64(len(s.elems))) }
 
 // addresses is the set of addresses that a policy has for s, made once. One that is empty, or whose

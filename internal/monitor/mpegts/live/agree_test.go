@@ -87,7 +87,7 @@ func (r *runner) frame(t testing.TB, at time.Duration, frame []byte) (code uint3
 	return code
 }
 
-// epoch is when streams begin: a time of 0 is that of none.
+// epoch is the time at which streams begin: a time of 0 is that of none.
 const epoch = time.Hour
 
 var faults = map[broadcast.Fault]float64{broadcast.Loss: .01, broadcast.Skip: .001,

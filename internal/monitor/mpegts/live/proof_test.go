@@ -86,7 +86,7 @@ func thousand(t *testing.T) (frames [][]byte) {
 	return frames[:16*c.Streams]
 }
 
-// onCPU is how long a thread has run: the first number of its schedstat.
+// onCPU returns the time for which a thread has run: the first number of its schedstat.
 func onCPU(t *testing.T, pid int) (ran time.Duration) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
