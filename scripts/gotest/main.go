@@ -15,6 +15,8 @@
 // device that this kernel refuses to make) or that the run has to be "asked for" (because it is
 // long). GO names the go command. It exits 0 only if everything passed.
 //
+// Its last lines name the tests that took most of a core, among those with a process of their own.
+//
 // Tests and the linker collect garbage when the heap is five times what was in use, unless GOGC
 // says otherwise: the time is worth more than the memory, of which one package takes 1.7 GB.
 package main
@@ -27,6 +29,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -80,8 +83,24 @@ type report struct {
 	mu              sync.Mutex // of all that follows
 	w               io.Writer
 	skips           []string
+	cores           []core
 	passed          int
 	failed, mustRun int
+}
+
+// core is the time of a core that some tests took.
+type core struct {
+	tests string
+	time  time.Duration
+}
+
+// shown is the number of tests that the summary names, those that took most of a core.
+const shown = 20
+
+func (r *report) took(tests string, of time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cores = append(r.cores, core{tests, of})
 }
 
 func newReport(w io.Writer, forbidden func(string) bool) *report {
@@ -178,10 +197,15 @@ func (r *stream) skip(key [2]string) {
 	r.skips = append(r.skips, line)
 }
 
-// summary prints the skips and the totals, and tells whether all is well.
+// summary prints the skips, the tests that took most of a core and the totals, and tells whether
+// all is well.
 func (r *report) summary() bool {
 	for _, s := range r.skips {
 		fmt.Fprintln(r.w, "skipped:", s)
+	}
+	slices.SortStableFunc(r.cores, func(a, b core) int { return cmp.Compare(b.time, a.time) })
+	for _, c := range r.cores[:min(len(r.cores), shown)] {
+		fmt.Fprintf(r.w, "%.1fs of a core: %s\n", c.time.Seconds(), c.tests)
 	}
 	fmt.Fprintf(r.w, "tests: %d passed, %d failed, %d skipped (%d of them must not)\n",
 		r.passed, r.failed, len(r.skips), r.mustRun)

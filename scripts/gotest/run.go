@@ -96,9 +96,8 @@ func (r *runner) run(spread, alone, all []string) (err error) {
 		return errors.Join(err, errs[0], errs[1])
 	}
 	for _, pkg := range p.alone {
-		began := time.Now()
-		err := r.tests(pkg, pkg.pattern())
-		r.ended(pkg, time.Since(began), err)
+		took, err := r.tests(pkg, pkg.pattern())
+		r.ended(pkg, took, err)
 		errs[2] = errors.Join(errs[2], err)
 	}
 	return errors.Join(errs[:]...)
@@ -193,8 +192,7 @@ func (r *runner) spread(pkgs []pkg, through <-chan struct{}) error {
 		name string
 	}
 	var queue []test
-	left, took, errs := make([]int, len(pkgs)), make([]time.Duration, len(pkgs)),
-		make([]error, len(pkgs))
+	left, took, errs := make([]int, len(pkgs)), make([]spent, len(pkgs)), make([]error, len(pkgs))
 	for i, p := range pkgs {
 		cmd := exec.Command(filepath.Join(r.dir, p.binary()), "-test.list", "^(Test|Fuzz|Example)")
 		cmd.Dir, cmd.Stderr = p.dir, os.Stderr
@@ -219,11 +217,10 @@ func (r *runner) spread(pkgs []pkg, through <-chan struct{}) error {
 			t := queue[0]
 			queue = queue[1:]
 			mu.Unlock()
-			began := time.Now()
-			err := r.tests(pkgs[t.pkg], "^"+t.name+"$")
+			one, err := r.tests(pkgs[t.pkg], "^"+t.name+"$")
 			mu.Lock()
 			errs[t.pkg] = errors.Join(errs[t.pkg], err)
-			took[t.pkg] += time.Since(began)
+			took[t.pkg] = took[t.pkg].plus(one)
 			if left[t.pkg]--; left[t.pkg] == 0 {
 				r.ended(pkgs[t.pkg], took[t.pkg], errs[t.pkg])
 			}
@@ -242,27 +239,41 @@ func (r *runner) spread(pkgs []pkg, through <-chan struct{}) error {
 	return errors.Join(errs...)
 }
 
-// tests runs those tests of a package whose names match a pattern.
-func (r *runner) tests(p pkg, pattern string) error {
+// spent is the time that tests took: by the clock, and of a core.
+type spent struct{ clock, core time.Duration }
+
+func (s spent) plus(o spent) spent { return spent{s.clock + o.clock, s.core + o.core} }
+
+// tests runs those tests of a package whose names match a pattern. A pattern is that of one test,
+// or of those that run alone.
+func (r *runner) tests(p pkg, pattern string) (took spent, err error) {
 	cmd := exec.Command(r.json, "-t", "-p", p.path, filepath.Join(r.dir, p.binary()),
 		"-test.v=test2json", "-test.paniconexit0", "-test.timeout", fmt.Sprint(r.timeout),
 		"-test.run", pattern)
 	cmd.Dir, cmd.Stderr = p.dir, os.Stderr
-	if err := r.read(cmd); err != nil {
-		return fmt.Errorf("%s, tests %s: %w", p.path, pattern, err)
+	began := time.Now()
+	err = r.read(cmd)
+	took.clock = time.Since(began)
+	if state := cmd.ProcessState; state != nil { // with what the processes that it started used
+		took.core = state.UserTime() + state.SystemTime()
 	}
-	return nil
+	r.report.took(p.path+" "+pattern, took.core)
+	if err != nil {
+		err = fmt.Errorf("%s, tests %s: %w", p.path, pattern, err)
+	}
+	return took, err
 }
 
-// ended prints a line as `go test` does for a package.
-func (r *runner) ended(p pkg, took time.Duration, err error) {
+// ended prints a line as `go test` does for a package, with the time of a core besides.
+func (r *runner) ended(p pkg, took spent, err error) {
 	word := "ok  "
 	if err != nil {
 		word = "FAIL"
 	}
 	r.report.mu.Lock()
 	defer r.report.mu.Unlock()
-	fmt.Fprintf(r.report.w, "%s\t%s\t%.3fs\n", word, p.path, took.Seconds())
+	fmt.Fprintf(r.report.w, "%s\t%s\t%.3fs (%.1fs of a core)\n", word, p.path,
+		took.clock.Seconds(), took.core.Seconds())
 }
 
 // read runs a command and reports its events.
