@@ -84,11 +84,15 @@ func TestUpTakesTheNextHookWhereNoPacketIsJudged(t *testing.T) {
 // What is judged is told, and that nothing was yet: nobody waits where nothing is to be expected.
 func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	n := newTestNet(t)
-	began := time.Now()
-	r := bring(t, "lv0", store.Auto, named("edge.levee", "odd"))
-	if r.Judging.State != inspect.NotYet || time.Since(began) > inspect.FirstWait {
-		t.Errorf("%+v after %v", r.Judging, time.Since(began))
-	}
+	// One that waits takes as long each time; one that does not may, on a busy machine.
+	await.True(t, "up does not wait for a packet", func() bool {
+		began := time.Now()
+		r := bring(t, "lv0", store.Auto, named("edge.levee", "odd"))
+		if r.Judging.State != inspect.NotYet {
+			t.Fatalf("%+v", r.Judging)
+		}
+		return time.Since(began) < inspect.FirstWait
+	})
 	if a := status(t); a.Judging.State != inspect.NotYet || a.Judging.Failed() || a.Judging.Doubt {
 		t.Errorf("%+v", a.Judging)
 	}
