@@ -273,7 +273,7 @@ func (a *arena) up() {
 	if _, err := UpAll(a.Context(), names, UpOptions{Names: names, Mode: a.mode,
 		PolicyPath: "/etc/random.levee", Source: []byte(a.text)},
 		func(target codegen.Target) (*codegen.Program, error) {
-			target.Clock = true
+			target.Clock, target.Memory = true, gigabyte
 			return codegen.Compile(a.policy, target)
 		}); err != nil {
 		a.Fatal(err)

@@ -49,7 +49,7 @@ func resolved(t *testing.T, text string) *policy.Policy {
 func agree(t *testing.T, name string, prog *ir.Program, target codegen.Target, seed uint64,
 	packets int) {
 	t.Helper()
-	target.Trace, target.Clock = true, true
+	target.Trace, target.Clock, target.Memory = true, true, 1<<30
 	compiled, err := codegen.CompileIR(prog, target)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

@@ -107,9 +107,16 @@ func (c compiled) Leave(frame []byte) error {
 	return err
 }
 
-// target takes turns with the kinds of program.
+// gigabyte is the memory of a small machine. Connections have a sixteenth of the most room there, so
+// that the kernel does not clear 64 MB for each program.
+const gigabyte = 1 << 30
+
+// target takes turns with the kinds of program, and with the rooms for connections.
 func target(seed uint64, records bool) codegen.Target {
-	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Bytecode: records}
+	t := codegen.Target{CPUs: int(seed%3) + 1, Trace: true, Bytecode: records, Memory: gigabyte}
+	if seed%5 == 0 {
+		t.Memory = 0 // the most room
+	}
 	switch seed % 4 {
 	case 2:
 		t.Frags = true
@@ -129,7 +136,7 @@ func timed(t *codegen.Target) (err error) {
 // load compiles a policy and loads it until the test ends.
 func load(t *testing.T, p *policy.Policy, target codegen.Target) *loader.Runner {
 	t.Helper()
-	target.Trace = true
+	target.Trace, target.Memory = true, gigabyte
 	if err := timed(&target); err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,7 @@ func TestWhatLeavesIsAsTheOracleSays(t *testing.T) {
 		p := askSenders(outOf(arriving), seed)
 		draw := rand.New(rand.NewPCG(seed, 1))
 		prog, err := codegen.Compile(p, codegen.Target{Trace: true, Clock: true, HZ: 1000,
-			CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3})
+			CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3, Memory: gigabyte})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -95,7 +95,7 @@ func serviceSeed(t *testing.T, hook plan.Hook, seed uint64, judged map[bool]int)
 	}
 	p := forService(t, arriving, hook == plan.Socket)
 	prog, err := codegen.Compile(p, codegen.Target{Hook: hook, Link: packet.L3, Trace: true,
-		Clock: true, HZ: 1000, CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3})
+		Clock: true, HZ: 1000, CPUs: int(seed%3) + 1, Bytecode: seed%4 == 3, Memory: gigabyte})
 	if err != nil {
 		return err
 	}
