@@ -17,7 +17,11 @@ import (
 // orLast prepares the stand-ins for a policy that cannot be put in force: the policies that were in
 // force before, then that of `on error`.
 func (e *env) orLast(b *bringing, devs []string) {
-	b.opts.Else = func() []dataplane.Fallback { return e.standIns(b, devs) }
+	b.opts.Else = func() []dataplane.Fallback {
+		all := e.standIns(b, devs)
+		b.nothingBefore = len(all) == 0
+		return all
+	}
 	if b.policy() != nil || b.parsed == nil {
 		return
 	}

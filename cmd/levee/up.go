@@ -48,6 +48,8 @@ With --or-last the policy that was in force last on the interface (see "levee ro
 there where FILE cannot be: it cannot be read, has errors, would cut a session, or the machine
 refuses it. Where none was, what "on error" says is, also if FILE has errors elsewhere. The exit
 status is 0 when any of these is in force; "levee status" says which. What begins at boot does so.
+A FILE that was on trial and that nobody confirmed is not put in force so; where nothing was in
+force before it, nothing is. A trial that goes on is left alone, unless --keep is given.
 
 With --keep the policy is bound to the names: the command keeps running, and gives the policy to
 each interface of these names that comes, or comes back, with the entries of its dynamic sets. A
@@ -190,6 +192,11 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 	if f.keep {
 		return e.keep(b)
 	}
+	if f.orLast {
+		if left, err := e.left(b, devs); left || err != nil {
+			return err
+		}
+	}
 	return e.bringUp(b, devs)
 }
 
@@ -205,8 +212,9 @@ type bringing struct {
 	opts   dataplane.UpOptions
 	parsed *cli.Parsed // nil: the file cannot be read
 	// why it cannot be in force, and something else is to be (--or-last)
-	unusable error
-	changes  *region.Told // against the policy before, nil if there was none
+	unusable      error
+	nothingBefore bool         // no policy that was in force stands in for it
+	changes       *region.Told // against the policy before, nil if there was none
 }
 
 // policy returns nil where it has errors.
@@ -257,6 +265,9 @@ func (e *env) read(b *bringing) error {
 // prepare returns an error for a policy that one of the interfaces cannot have, or may not, unless
 // something else is to be in force then.
 func (e *env) prepare(b *bringing, devs []string) error {
+	if b.unusable == nil && b.flags.orLast {
+		b.unusable = e.unconfirmed(b, devs)
+	}
 	if b.unusable == nil {
 		err := e.allowed(b, devs)
 		if err != nil && !b.flags.orLast {
@@ -324,8 +335,13 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 	b.changes = question.Changes(ctx, devs[0], b.policy()) // the others have the same one, mostly
 	reps, err := dataplane.UpAll(ctx, devs, b.opts, b.compiler())
 	if len(reps) == 0 {
-		if err == nil {
+		switch {
+		case err == nil:
 			err = errors.New("nothing was done")
+		case b.nothingBefore && errors.Is(err, errUnconfirmed):
+			e.Sayf("%s is not put in force on %s (%v); nothing was in force before, and nothing is",
+				b.name(), strings.Join(devs, ", "), b.unusable)
+			return nil
 		}
 		return err
 	}

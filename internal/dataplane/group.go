@@ -118,8 +118,12 @@ func upOnce(ctx context.Context, devs []string, o UpOptions, compile CompileFunc
 			u.swapped = last
 			err = errors.Join(err, u.finish())
 			u.Close()
-			if u.report.Fallback == nil && u.Confirm == 0 {
+			switch {
+			case u.report.Fallback != nil:
+			case u.Confirm == 0:
 				remember(s, u.key, u.dev.Name, u.staged.desc)
+			default:
+				tried(s, u.dev.Name, u.staged.desc)
 			}
 			reps = append(reps, u.report)
 		}

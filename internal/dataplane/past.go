@@ -74,6 +74,40 @@ func remember(s *store.Store, key, dev string, g *store.Description) {
 	}
 }
 
+// tried notes that a policy is on trial on an interface. Where nobody confirms it, nothing that
+// begins by itself puts it in force (Unconfirmed).
+func tried(s *store.Store, dev string, g *store.Description) {
+	at, err := pastOf(s.Steps, dev)
+	if errors.Is(err, errNoPast) {
+		return
+	}
+	if err == nil {
+		err = at.Try(g.Source)
+	}
+	if err != nil {
+		s.Note("%s is on trial on %s, which could not be written to the disk (%v): where its file "+
+			"is what a boot reads, that puts it in force although nobody has confirmed it",
+			g.Policy, dev, err)
+	}
+}
+
+// Unconfirmed reports whether a policy with this text was on trial on interfaces of a name, and was
+// neither confirmed nor put in force without a trial since.
+func Unconfirmed(dev string, source []byte) (is bool, err error) {
+	at, err := pastOf(nil, dev)
+	if errors.Is(err, errNoPast) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = store.OnHost(func() (err error) {
+		is, err = at.Unconfirmed(source)
+		return err
+	})
+	return is, err
+}
+
 // Past lists the policies that were in force on interfaces of a name, the newest first, and says
 // which could not be read. An interface that was renamed has those of its name before until one
 // comes into force under the new one.

@@ -185,10 +185,10 @@ func TestWhatCannotBeRememberedIsTold(t *testing.T) {
 	}
 	defer syscall.Unmount(lib, syscall.MNT_DETACH)
 	_ = os.WriteFile(filepath.Join(lib, "others"), make([]byte, 1<<20), 0o600)
-	told := func(when string, notes []string) {
+	told := func(when, is string, notes []string) {
 		t.Helper()
-		if len(notes) != 1 || !strings.HasPrefix(notes[0], "/etc/test.levee is in force on lv0, "+
-			"but could not be written to the disk (") ||
+		if len(notes) != 1 || !strings.HasPrefix(notes[0], "/etc/test.levee is "+is+
+			" could not be written to the disk (") ||
 			!strings.Contains(notes[0], "no space left on device") {
 			t.Errorf("%s: notes %q", when, notes)
 		}
@@ -203,15 +203,13 @@ func TestWhatCannotBeRememberedIsTold(t *testing.T) {
 		}
 		return rep.Notes
 	}
-	told("full", put(1, 0))
-	if notes := put(2, time.Hour); len(notes) > 0 {
-		t.Errorf("on trial: %q", notes)
-	}
+	told("full", "in force on lv0, but", put(1, 0))
+	told("on trial", "on trial on lv0, which", put(2, time.Hour))
 	notes, err := Confirm(t.Context(), "lv0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	told("confirmed", notes)
+	told("confirmed", "in force on lv0, but", notes)
 	if err := os.Remove(filepath.Join(lib, "others")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,8 @@
 // Package past keeps the policies that were in force on an interface: the last ten, on the disk,
 // each whole, with what its set files held. In goes a policy that has come into force; out come
-// those that are right, the newest first. It must never take a file that was spoilt for a policy,
-// nor lose the newest one for one that cannot be written.
+// those that are right, the newest first. It also knows which texts were on trial and were never
+// confirmed. It must never take a file that was spoilt for a policy, nor lose the newest one for
+// one that cannot be written.
 package past
 
 import (
@@ -102,6 +103,9 @@ func (s Store) List() (all []Policy, spoilt []Damaged, err error) {
 // Add keeps a policy that has come into force, unless it is the newest already. When the disk is
 // full the oldest ones make room. An error leaves all that it did not remove for that.
 func (s Store) Add(p Policy) error {
+	if err := s.forget(p.Source); err != nil {
+		return err
+	}
 	numbers, err := s.numbers()
 	if err != nil {
 		return err
