@@ -226,6 +226,15 @@ func (c *comparison) pair(s *space, of Part, a, b *ordered, i, k int) {
 	if d.Example == nil && ok {
 		d.Example = c.example(s, shown, of.Classes, d)
 	}
+	if known, asked := s.index[sideKey{about: ofNumber, field: field.Flow}]; asked && ok &&
+		d.Example == nil {
+		look := &beginning{c, s, d, known, where, unions,
+			slices.Concat(s.impossible, earlier, s.unsaid)}
+		began := false
+		if d.Example, began = look.example(of.Classes); !began {
+			of.Hidden = []string{otherRules}
+		}
+	}
 	of.Unless = len(earlier)
 	d.add(of)
 }

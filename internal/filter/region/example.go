@@ -88,33 +88,27 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 		}
 		return nil
 	}
-	for _, class := range classes[:min(len(classes), tries)] {
-		if e := found(point{space: s, box: b, class: class}); e != nil {
-			return e
-		}
-	}
 	var drawn []point // of which packets with other values are made
 	for _, class := range classes {
 		p := point{space: s, box: b, class: class}
-		if known, asked := p.number(field.Flow, 0); !asked || known == 0 {
-			drawn = append(drawn, p)
-			continue
-		}
-		begins := s.beginnings(class)
-		some := begins.more || p.begunHere()
-		for i := range begins.all {
-			by := p
-			if by.by = &begins.all[i]; !by.fits() {
+		var begins []begun
+		if known, asked := p.number(field.Flow, 0); asked && known == 1 {
+			var none bool
+			if begins, none = s.beginnings(class, b, nil); none {
 				continue
 			}
+		}
+		if e := found(p); e != nil {
+			return e
+		}
+		for i := range begins {
+			by := p
+			by.by = &begins[i]
 			if e := found(by); e != nil {
 				return e
 			}
-			some = true
 		}
-		if some {
-			drawn = append(drawn, p)
-		}
+		drawn = append(drawn, p)
 	}
 	if len(drawn) == 0 { // nothing begins such a connection
 		return nil
@@ -128,14 +122,6 @@ func (s *space) show(b box, classes []ir.Class, as func(*Example) bool) *Example
 		}
 	}
 	return nil
-}
-
-// begunHere says whether the packet may belong to a connection without one of the other side that
-// passes.
-func (p *point) begunHere() bool {
-	return slices.ContainsFunc(p.known(), func(before []Step) bool {
-		return len(before) == 0 || before[0].Leaves == p.leaves
-	})
 }
 
 // evaluator judges by one of the policies.
@@ -206,6 +192,7 @@ type point struct {
 	rnd   *rand.Rand // nil: the usual values, as far as the box has them
 	by    *begun     // nil: connections begin by any packet
 	quote []byte     // with which the payload begins
+	near  uint64     // the usual source, of IPv6 its upper half; 0 is that of tests
 }
 
 // value returns a value of a side, the first of the usual ones that the box has, and whether the
@@ -282,7 +269,11 @@ func (p *point) addr(source bool) (netip.Addr, bool) {
 	if p.class.Family == ir.IPv6 {
 		i = 1
 	}
-	hi, askedHi := p.value(sideKey{about: high}, usual[i], usualElse[i])
+	first := usual[i]
+	if source && p.near > 0 {
+		first = p.near
+	}
+	hi, askedHi := p.value(sideKey{about: high}, first, usualElse[i])
 	lo, askedLo := p.value(sideKey{about: low}, 1)
 	return p.address(hi, lo), askedHi || askedLo
 }

@@ -13,6 +13,10 @@ import (
 // long is the length of packets before, where rules ask for one.
 const long = " len 1400"
 
+// answered are the words for a SYN-ACK that leaves. Its answer acknowledges 0, as packets do whose
+// words say nothing of it.
+const answered = " flags syn,ack seq 4294967295"
+
 // known are packets that make the connection of the packet known, in the ways in which that may be.
 // Rules have to pass those packets, too. So they are also made like the packet itself, longer, and
 // sent by each whom rules name.
@@ -63,9 +67,19 @@ func (p *point) known() (ways [][]Step) {
 			ways = append(ways, way(s))
 		}
 	}
-	first := ""
-	if p.by != nil {
+	first, before := "", "" // of packets of the other side, and of this one
+	switch {
+	case p.by == nil:
+	case p.by.group:
+		words := fmt.Sprintf("%s from %s from port %d", family, dst, to)
+		return [][]Step{{{words + p.by.words, true}}}
+	case p.by.same:
+		before = p.by.words
+	default:
 		first = p.by.words
+	}
+	if before != "" {
+		by = ""
 	}
 	// Drawn packets are many, and have one such form each.
 	forms := func(all ...string) []string {
@@ -78,20 +92,20 @@ func (p *point) known() (ways [][]Step) {
 	case p.class.Transport == ir.TCP && p.leaves:
 		ways = append(ways, nil)
 		answers := back(forms(" flags syn,ack", " flags syn,ack"+long, " flags syn,ack"+first)...)
-		each(answers, after(same(" syn")))
+		each(answers, after(same(" syn"+before)))
 		if p.rnd == nil {
 			each(answers, after(same(" syn"+long)))
 		}
 	case p.class.Transport == ir.TCP:
-		each(back(" syn", p.answered(""), " flags ack"), after())
+		each(back(" syn", answered, " flags ack"), after())
 		if p.rnd == nil {
 			each(back(" syn"+long, " flags ack"+long), after())
-			each(back(" syn"+first, p.answered(first), " flags ack"+first), after())
+			each(back(" syn"+first, answered+first, " flags ack"+first), after())
 		}
 	case p.class.Transport == ir.UDP && p.leaves:
 		answers := back(forms("", long, first, s.size())...)
 		each(answers, after())
-		each(answers, after(same("")))
+		each(answers, after(same(before)))
 		each(answers, after(Step{s.String(), true}))
 		if p.rnd == nil {
 			each(answers, after(same(long)))
@@ -102,18 +116,6 @@ func (p *point) known() (ways [][]Step) {
 		ways = append(ways, nil)
 	}
 	return ways
-}
-
-// answered returns the words for a SYN-ACK that leaves, with some others. Its number is such that
-// an ACK of 0 belongs to it, as those have that do not say theirs.
-func (p *point) answered(words string) string {
-	words = " flags syn,ack" + words
-	var is packet.Packet
-	if frame, _, ok := frameOf(strings.Join(p.family(), " ") + words); ok {
-		packet.Decode(frame, &is)
-	}
-	data := max(is.Len-int(p.minLen()), 0)
-	return fmt.Sprintf("%s seq %d", words, ^uint32(data))
 }
 
 // quotes says whether the packet is an error that belongs to a connection of another protocol.

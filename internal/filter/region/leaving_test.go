@@ -147,6 +147,8 @@ drop  rules.levee:5
 // sender, and where rules ask for these, nothing was known of it and no example found.
 func TestWhatWasBeforeDidNotPass(t *testing.T) {
 	const front = "pass established\ndefault drop\n"
+	const groups = "default pass\nout pass udp to 198.51.100.0/24 port 53\nout default drop\n"
+	const twoEnds = "default pass\nout pass udp to { 192.0.2.2, 203.0.113.1 }\nout default drop\n"
 	for _, c := range []struct{ name, a, b, test string }{
 		{"a query", front + "out pass udp port 53 dns query\nout default drop\n",
 			front + "out drop udp port 53 dns query established\nout pass udp port 53 dns query\n" +
@@ -186,6 +188,19 @@ func TestWhatWasBeforeDidNotPass(t *testing.T) {
 		{"a long SYN", front + "out pass len 64-1400\nout default drop\n",
 			"drop tcp established\n" + front + "out pass len 64-1400\nout default drop\n",
 			"syn len 1400 leaves; "},
+		{"a SYN-ACK of some length", "drop tcp established\ndefault pass\n" +
+			"out pass tcp len 64-1400 established\nout default drop\n", "default pass\n" +
+			"out pass tcp len 64-1400 established\nout default drop\n", "len 64 leaves; "},
+		{"a question to a group", "drop udp from 10.1.0.0/16 port 40000 established\n" +
+			groups,
+			groups, "to 198.51.100.1 port 53 ether to 33:33:00:00:00:01 leaves; "},
+		{"a query of this side", "out pass udp dns query user www-data\n" +
+			"out pass udp len 100 established\n" + front + "out default drop\n",
+			"out pass udp dns query user www-data\n" + front + "out default drop\n",
+			`user "www-data" leaves; `},
+		{"one of two addresses", "pass udp from 192.0.2.2\ndrop udp port 40000 established\n" +
+			twoEnds,
+			"pass udp from 192.0.2.2\n" + twoEnds, "from 203.0.113.1 "},
 	} {
 		a, b := leavingPolicy(t, c.a), leavingPolicy(t, c.b)
 		told := Compare(t.Context(), a, b).Tell(a, b)
@@ -197,6 +212,27 @@ func TestWhatWasBeforeDidNotPass(t *testing.T) {
 			if want := c.test; test == "" || want != "dns" && !strings.Contains(test, want) ||
 				want == "dns" && strings.Count(test, "payload hex") < 2 {
 				t.Errorf("%s: %q", c.name, test)
+			}
+		}
+	}
+}
+
+// TestNobodySaidWhyAConnectionHasNoExample: of connections that no packet begins under one of the
+// policies, `levee diff` said that no test can show them, and not why.
+func TestNobodySaidWhyAConnectionHasNoExample(t *testing.T) {
+	for _, c := range []struct{ name, rest string }{
+		{"nothing leaves", "default pass\nout drop udp\n"},
+		{"others begin", "default pass\nout pass udp from 10.0.0.1\nout default drop\n"},
+	} {
+		a := leavingPolicy(t, "drop udp to 203.0.113.1 port 40000 established\n"+c.rest)
+		b := leavingPolicy(t, c.rest)
+		told := Compare(t.Context(), a, b).Tell(a, b)
+		if len(told.Differences) == 0 {
+			t.Errorf("%s: no difference", c.name)
+		}
+		for _, d := range told.Differences {
+			if len(d.Test) > 0 || !strings.HasSuffix(d.Parts[0].line(), ", as where "+otherRules) {
+				t.Errorf("%s: %q, %s", c.name, d.Test, d.Parts[0].line())
 			}
 		}
 	}

@@ -326,6 +326,10 @@ func (p *point) name() dnsname.Name {
 			some = append(some, namesOf(l)...)
 		}
 	}
+	some = append(some, p.spelled()...)
+	fit := slices.DeleteFunc(slices.Clone(some),
+		func(n dnsname.Name) bool { return !p.standsIn(n) })
+	some = append(fit, some...)
 	for _, n := range some {
 		has := func(l *policy.NameList) bool { return holds(l, n) }
 		if !slices.ContainsFunc(in, func(l *policy.NameList) bool { return !has(l) }) &&
@@ -334,4 +338,52 @@ func (p *point) name() dnsname.Name {
 		}
 	}
 	return ""
+}
+
+// nameAt is where the first question of a message begins, with its name (RFC 1035 section 4.1).
+const nameAt = 12
+
+// spelled returns names of one label, of the bytes that the box asks for where a name stands.
+func (p *point) spelled() (all []dnsname.Name) {
+	for length := 1; length <= dnsname.MaxLabel; length++ {
+		label, asked := []byte{byte(length)}, false
+		for i := range length {
+			c := byte('a')
+			values := p.byteValues(nameAt + 1 + i)
+			if relate(values, single(uint64(c))) == none {
+				c, asked = byte(values[0].Lo), true
+			}
+			label = append(label, c)
+		}
+		if asked {
+			all = append(all, dnsname.Name(label))
+		}
+	}
+	return all
+}
+
+// standsIn says whether the payload may have a name, and behind it a type that the box asks for.
+func (p *point) standsIn(n dnsname.Name) bool {
+	bytes := append([]byte(n), 0)
+	for i, c := range bytes {
+		if relate(p.byteValues(nameAt+i), single(uint64(c))) == none {
+			return false
+		}
+	}
+	at := nameAt + len(bytes)
+	kinds := []field.Range{{Hi: lacking(field.DNSType) - 1}}
+	if i, ok := p.index[sideKey{about: ofMessage, field: field.DNSType}]; ok {
+		kinds = p.values(p.box, i)
+	}
+	for _, h := range p.byteValues(at) {
+		for v := h.Lo; v <= min(h.Hi, noByte-1); v++ {
+			for _, l := range p.byteValues(at + 1) {
+				if len(field.Intersect(kinds, []field.Range{{Lo: v<<8 | min(l.Lo, noByte-1),
+					Hi: v<<8 | min(l.Hi, noByte-1)}})) > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

@@ -31,7 +31,7 @@ func TestProofDifferences(t *testing.T) {
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("both sides, seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			t.Log(comparedBoth(t, 1000+seed, packets/seeds))
+			report(t, comparedBoth(t, 1000+seed, packets/seeds))
 		})
 	}
 	pairs, _ := filepath.Glob(filepath.Join(os.Getenv("LEVEE_PAIRS"), "*", "old.levee"))

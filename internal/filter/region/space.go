@@ -85,7 +85,7 @@ type space struct {
 	// and what answers by its form.
 	senderless, byForm []*rule
 	asks               *policy.Senders
-	begun              map[ir.Class]beginnings // of classes for which it was asked
+	begun              map[ir.Class][][]*opening // of classes for which it was asked
 }
 
 // newSpace is for packets about which policies are asked, all of the same side.
