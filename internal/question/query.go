@@ -3,6 +3,8 @@ package question
 import (
 	"errors"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +54,9 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 	match := args[len(args)-1]
 	if len(args) == 2 && f.dev != "" {
 		return cli.Usagef(cmd, "FILE and --dev exclude each other")
+	}
+	if len(args) == 1 && filepath.Ext(match) == ".levee" && !strings.ContainsAny(match, " \t\n") {
+		return cli.Usagef(cmd, "MATCH is missing behind %s", match)
 	}
 	var name string
 	var text []byte

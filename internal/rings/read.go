@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,6 +112,8 @@ func (r *reading) check(cmd *cobra.Command) error {
 		}
 	}
 	switch n := r.options.Frames; {
+	case slices.ContainsFunc(r.queues, func(q int) bool { return q < 0 }):
+		return cli.Usagef(cmd, "--queue takes the number of a receive queue, from 0 on")
 	case n < 64 || n > ring.MaxFrames || n&(n-1) != 0:
 		return cli.Usagef(cmd, "--frames takes a power of two, 64 to %d", ring.MaxFrames)
 	case r.write == cli.StdinName && r.json:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -109,6 +110,11 @@ func nobody(root string, p *policy.Senders) (notes []string) {
 		case err == nil && own != name:
 			notes = append(notes, fmt.Sprintf("%s is an alias, and no packet is of it: write "+
 				"service \"%s\"", name, own))
+		}
+		if runs := account.Instances(root, name); len(runs) > 0 &&
+			!slices.Contains(p.Services, runs[0]) {
+			notes = append(notes, fmt.Sprintf("%s has no process, and no packet is of it: what "+
+				"runs is %s, so write service \"%s\"", name, strings.Join(runs, ", "), runs[0]))
 		}
 	}
 	engines, err := account.Containers(root)

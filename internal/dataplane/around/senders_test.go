@@ -62,3 +62,34 @@ func TestUpSaidNothingOfAUnitThatIsNotThere(t *testing.T) {
 		t.Errorf("%q", notes)
 	}
 }
+
+// TestAServiceOfInstancesIsNobody: postfix.service of Debian 12 has no process, and what sends mail
+// is postfix@-.service. Rules that named the first held for nothing, and nobody said so.
+func TestAServiceOfInstancesIsNobody(t *testing.T) {
+	root := t.TempDir()
+	units := filepath.Join(root, "usr/lib/systemd/system")
+	cgroups := filepath.Join(root, "sys/fs/cgroup/system.slice")
+	for _, dir := range []string{units, filepath.Join(cgroups, "ssh.service"),
+		filepath.Join(cgroups, "system-postfix.slice/postfix@-.service"),
+		filepath.Join(cgroups, `system-open\x2dvpn.slice/open-vpn@home.service`)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"postfix.service", "postfix@.service", "ssh.service",
+		"ssh@.service", "open-vpn.service"} {
+		if err := os.WriteFile(filepath.Join(units, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ names, want []string }{
+		{[]string{"postfix.service", "ssh.service"}, []string{`write service "postfix@-.service"`}},
+		{[]string{"open-vpn.service"}, []string{`write service "open-vpn@home.service"`}},
+		{[]string{"postfix.service", "postfix@-.service"}, nil},
+	} {
+		notes := nobody(root, &policy.Senders{Services: c.names})
+		if len(notes) != len(c.want) || len(notes) > 0 && !strings.Contains(notes[0], c.want[0]) {
+			t.Errorf("%q: %q", c.names, notes)
+		}
+	}
+}

@@ -45,6 +45,31 @@ func Unit(root, name string) (string, error) {
 	return "", ErrUnknown
 }
 
+// Instances returns the instances of a template that run in the place of a service of its name,
+// below root, which is /: postfix@-.service where postfix.service has no process. It is nil of a
+// service that has a cgroup.
+func Instances(root, name string) (all []string) {
+	base, is := strings.CutSuffix(name, ".service")
+	if !is || strings.Contains(base, "@") {
+		return nil
+	}
+	// systemd.unit(5): a slice of their own, and "-" in a name is escaped.
+	slice := "system-" + strings.ReplaceAll(base, "-", `\x2d`) + ".slice"
+	for _, at := range []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"} {
+		at = filepath.Join(root, at, "system.slice")
+		if _, err := os.Stat(filepath.Join(at, name)); err == nil {
+			return nil
+		}
+		found, _ := os.ReadDir(filepath.Join(at, slice))
+		for _, f := range found {
+			if strings.HasPrefix(f.Name(), base+"@") && strings.HasSuffix(f.Name(), ".service") {
+				all = append(all, f.Name())
+			}
+		}
+	}
+	return all
+}
+
 // unitFiles are the names that the file of a unit may have: its own, and that of its template.
 func unitFiles(name string) []string {
 	if at := strings.IndexByte(name, '@'); at >= 0 {
