@@ -64,11 +64,20 @@ export const sets = () => json("GET", "sets");
 export const entries = (set, query) => json("GET", `sets/${encodeURIComponent(set)}/entries`, { query });
 export const addEntry = (set, entry, lease) => json("POST", `sets/${encodeURIComponent(set)}/entries`, { body: lease ? { entries: [entry], lease } : { entries: [entry] } });
 export const removeEntry = (set, entry) => json("DELETE", `sets/${encodeURIComponent(set)}/entries`, { query: { entry } });
-// events calls back for each event, and with the state of the connection. The browser connects again by itself.
-export const events = (told, state) => {
-  const source = new EventSource(new URL("api/v1/events", document.baseURI));
-  source.onopen = () => state("open");
-  source.onerror = () => state(source.readyState === EventSource.CLOSED ? "closed" : "wait");
-  source.onmessage = (m) => { try { told(JSON.parse(m.data)); } catch { /* no event of ours */ } };
-  return () => source.close();
+// events calls back for each event, and with whether the agent refuses to send any. After a refusal the browser does not ask again.
+export const askAgain = 10; // seconds
+export const events = (told, refused) => {
+  let source, timer;
+  const open = () => {
+    source = new EventSource(new URL("api/v1/events", document.baseURI));
+    source.onopen = () => refused(false);
+    source.onerror = () => {
+      if (source.readyState !== EventSource.CLOSED) return;
+      refused(true);
+      timer = setTimeout(open, askAgain * 1000);
+    };
+    source.onmessage = (m) => { try { told(JSON.parse(m.data)); } catch { /* no event of ours */ } };
+  };
+  open();
+  return () => { clearTimeout(timer); source.close(); };
 };

@@ -47,7 +47,7 @@ export class Stack {
         this.plot.setScale("x", { min: this.view[0], max: this.view[1] });
       });
     } else this.draw();
-    const any = this.data.length > 1 && this.data[1].some((v) => v !== null);
+    const any = this.data.slice(1).some((row) => row.some((v) => v !== null));
     this.none.hidden = any;
     this.none.textContent = any ? "" : answer.series.length && !this.shown.length ? "All series are switched off." : "Nothing was counted in this range.";
     if (read !== null) { // the same time, wherever it is now

@@ -4,7 +4,7 @@ import { $, el, said } from "./dom.js";
 import { clock, plain, unix } from "./format.js";
 
 const most = 300, all = [];
-let paused = false, waits = false, close = null;
+let paused = false, waits = false, refused = false, close = null;
 
 const summary = (e) => {
   if (e.text) return e.text;
@@ -16,7 +16,9 @@ const draw = () => {
   const want = $("events-filter").value.trim().toLowerCase();
   const list = $("events").querySelector("ol");
   const rows = all.filter((e) => !want || e.words.includes(want)).map((e) => e.row);
-  list.replaceChildren(...(rows.length ? rows : [el("li", { class: "empty" }, all.length ? "No event has these words." : "No event yet: changes of sets, leases, rules and incidents stand here as they come.")]));
+  const empty = (text) => el("li", { class: "empty" }, text);
+  if (refused) rows.unshift(empty(`No event comes: the agent refuses to send any, as to the ninth page of a token. It is asked again every ${api.askAgain} seconds.`));
+  list.replaceChildren(...(rows.length ? rows : [empty(all.length ? "No event has these words." : "No event yet: changes of sets, leases, rules and incidents stand here as they come.")]));
 };
 const soon = () => { if (!waits && !paused) { waits = true; requestAnimationFrame(draw); } };
 const add = (e) => {
@@ -26,9 +28,9 @@ const add = (e) => {
   all.length = Math.min(all.length, most);
   soon();
 };
-export const start = (state) => {
+export const start = () => {
   close?.();
-  close = api.events(add, state);
+  close = api.events(add, (now) => { if (now !== refused) { refused = now; draw(); } });
   draw();
 };
 export const stop = () => { close?.(); close = null; };

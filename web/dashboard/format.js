@@ -15,6 +15,11 @@ export const parts = (v, unit = "", keep = false) => {
   return [digits(v, Math.abs(v) < 1 ? 2 : 3), unit];
 };
 export const number = (v, unit = "") => { const [n, u] = parts(v, unit); return u.startsWith("/") || !u ? n + u : `${n} ${u}`; };
+// count is a sum of packets, which are whole, also where it is of means of which a part is in the range; or of bits.
+export const count = (v, unit = "") => {
+  const n = v > 0 ? Math.max(1, Math.round(v)) : v;
+  return number(n, n === 1 && unit === "packets" ? "packet" : unit);
+};
 export const whole = (v) => Number(v).toLocaleString("en-GB").replaceAll(",", "\u202f");
 export const percent = (share) => {
   if (share === null || share === undefined || Number.isNaN(share)) return "–";

@@ -15,7 +15,7 @@ import * as traffic from "./traffic.js";
 
 // ---- the connection ----
 
-let lostAt = null, retry = 1, stream = "wait";
+let lostAt = null, retry = 1;
 const link = (state, text) => {
   const l = $("link");
   if (l.dataset.state === state && l.lastElementChild.textContent === text) return;
@@ -129,7 +129,7 @@ const start = async () => {
   const drawn = traffic.start(fail);
   await Promise.all([drawn, ...tasks.map((t) => { t.busy = false; t.gone = false; return run(t); })]);
   run(tasks[0]);
-  events.start((state) => { stream = state; });
+  events.start();
   document.documentElement.dataset.ready = "true";
   performance.mark("levee-ready");
 };

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Stack } from "./chart.js";
 import { colour, night } from "./colours.js";
 import { $, choice, el, meter, replace, said } from "./dom.js";
-import { duration, moment, number, parts, percent, plain, whole, zone } from "./format.js";
+import { count, duration, moment, number, parts, percent, plain, whole, zone } from "./format.js";
 
 const ranges = [["60", "1 min", "1"], ["900", "15 min", "2"], ["3600", "1 h", "3"], ["21600", "6 h", "4"], ["86400", "1 day", "5"], ["604800", "7 days", "6"], ["2592000", "30 days", "7"], ["7776000", "90 days", "8"], ["31536000", "1 year", "9"]];
 const nice = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
@@ -195,7 +195,7 @@ const legend = () => {
     const v = all[answer.series.indexOf(s)], off = state.hidden.has(s.key);
     const b = el("button", { type: "button", "aria-pressed": String(!off), "data-key": s.key, title: s.text ? plain(s.text) : null },
       el("span", { class: "swatch", colour: colourOf(s) }), said(name(s), { class: "name" }),
-      el("span", { class: "sum" }, state.peak ? number(v, unit()) : `${number(v, word)}, ${percent(sum ? v / sum : NaN)}`));
+      el("span", { class: "sum" }, state.peak ? number(v, unit()) : `${count(v, word)}, ${percent(sum ? v / sum : NaN)}`));
     b.addEventListener("click", () => { if (off) state.hidden.delete(s.key); else state.hidden.add(s.key); changed(); draw(); });
     return b;
   }));
@@ -289,5 +289,5 @@ export const talkers = async () => {
   replace(body, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sources by traffic" }, el("table", {},
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Source"), el("th", { scope: "col", class: "num" }, word), el("th", { scope: "col", class: "num" }, "Share"))),
     el("tbody", {}, got.series.map((s) => el("tr", {}, el("th", { scope: "row", class: "grow" }, said(s.id === "" ? "all others" : s.label || s.id), s.id === "" ? null : meter(amount(s) / first)),
-      el("td", { class: "num" }, number(amount(s))), el("td", { class: "num" }, percent(sum ? amount(s) / sum : NaN))))))));
+      el("td", { class: "num" }, count(amount(s))), el("td", { class: "num" }, percent(sum ? amount(s) / sum : NaN))))))));
 };

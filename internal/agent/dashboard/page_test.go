@@ -1,9 +1,11 @@
 package dashboard
 
 import (
+	"context"
 	_ "embed"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,6 +145,7 @@ func TestThePage(t *testing.T) {
 		tells(t, b)
 	})
 	t.Run("axe finds nothing", func(t *testing.T) { axes(t, b) })
+	t.Run("that no event comes is told", func(t *testing.T) { refuses(t, d) })
 	t.Run("where nobody looks is told", func(t *testing.T) { blind(t, d, b) })
 	fine(t, b)
 	t.Run("an agent that is gone is told", func(t *testing.T) {
@@ -171,6 +174,23 @@ s.style.getPropertyValue('--c').startsWith('var(--kind-udp,')) && getComputedSty
 document.documentElement).getPropertyValue('--kind-udp') === (
 document.documentElement.dataset.theme === 'dark' ? %q : %q)`, row.Night, row.Colour))
 	shot(t, b, "tells", false)
+	// Of several series the last may have no point on that scale.
+	if !webtest.Eval[bool](t, b, `import('./chart.js').then(({ Stack }) => {
+  const at = document.body.appendChild(document.createElement('div'));
+  const c = new Stack(at, { range() {}, read() {} });
+  c.show({ from: 0, step: 1, points: 2, series: [{ key: 'a', values: [5, 6] },
+    { key: 'b', values: [0, 0] }] }, { unit: 'packets/s', log: true, hidden: new Set(),
+    colour: () => '#000', name: (s) => s.key, view: [0, 2] });
+  at.remove();
+  return c.none.hidden;
+})`) {
+		t.Error("the chart says that nothing was counted, where one of two series was")
+	}
+	if got := webtest.Eval[[]string](t, b, `import('./format.js').then(({ count }) =>
+[0, 0.4, 1, 36.5, 1234].map((v) => count(v, 'packets')))`); !slices.Equal(got, []string{
+		"0 packets", "1 packet", "1 packet", "37 packets", "1.23 k packets"}) {
+		t.Errorf("sums of packets: %q", got)
+	}
 }
 
 // waits waits until an expression holds.
@@ -341,6 +361,30 @@ func types(t *testing.T, d *demo, b *webtest.Browser) {
 }
 
 // blind looks at the page while a detector does not work: it said "none going on".
+// refuses opens the page while so many others have its events that the agent gives it none.
+func refuses(t *testing.T, d *demo) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for status := http.StatusOK; status == http.StatusOK; {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"api/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+d.token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		status = answer.StatusCode
+	}
+	b := d.open(t, d.window(900, 700, "light"), "")
+	const says = `document.querySelector('#events').innerText.includes('No event comes: ')`
+	waits(t, b, says)
+	cancel()
+	waits(t, b, "!"+says)
+}
+
 func blind(t *testing.T, d *demo, b *webtest.Browser) {
 	text := func(of string) string {
 		return webtest.Eval[string](t, b, `document.querySelector('`+of+`').innerText`)

@@ -196,7 +196,7 @@ func (w *Watcher) renew(ctx context.Context, lease time.Duration) {
 	r := &episode.Renewed{}
 	if err != nil {
 		r.Err = err.Error()
-		w.parts.put(fmt.Errorf("renew them: %w", err), 0)
+		w.parts.tried(fmt.Errorf("renew them: %w", err))
 	}
 	w.step(ctx, episode.Event{Renewed: r})
 }

@@ -95,16 +95,26 @@ func (p *watchParts) fail(err error, next time.Time) {
 	p.rules = nil
 }
 
-// put tells what came of putting rules into force.
+// put tells what came of putting so many rules into force, in the place of those before.
 func (p *watchParts) put(err error, rules int) {
+	if p.tried(err); p == nil || err != nil {
+		return
+	}
+	what := "none"
+	if rules > 0 {
+		what = fmt.Sprint(rules)
+	}
+	p.rules.Saw(time.Now(), what+" in force")
+}
+
+// tried tells whether rules could be put into force.
+func (p *watchParts) tried(err error) {
 	switch {
 	case p == nil, errors.Is(err, dataplane.ErrOtherPolicy): // it is tried again with that
 	case errors.Is(err, dataplane.ErrOnTrial):
 		p.rules.Waits(err.Error(), "levee confirm --dev "+p.dev)
 	case err != nil:
 		p.rules.Fails(adviseRights(err))
-	case rules > 0:
-		p.rules.Saw(time.Now(), fmt.Sprintf("%d in force", rules))
 	default:
 		p.rules.Works()
 	}

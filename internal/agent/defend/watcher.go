@@ -439,7 +439,7 @@ func (w *Watcher) ready(ctx context.Context, now time.Time) {
 	if w.nextReady = now.Add(readyEvery); err != nil {
 		w.nextReady = now.Add(readyAgain)
 	}
-	w.parts.put(err, 0)
+	w.parts.tried(err)
 }
 
 // follow goes on behind the policy in force. Live rules go into one that has come without them.
