@@ -57,9 +57,9 @@ var server = map[string]string{
 	"proc/net/tcp6": socketHead +
 		"   0: 00000000000000000000000000000000:01BB 00000000000000000000000000000000:0000 0A " +
 		"00000000:00000000 00:00000000 00000000     0        0 15 1 0 100 0 0 10 0\n",
-	"proc/net/udp": socketHead +
+	"proc/net/udp": socketHead + // the first has an inode, and is no process's
 		"   0: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
-		" 0 0 2 0 0\n" +
+		" 0 20 2 0 0\n" +
 		"   1: 00000000:A000 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
 		" 0 16 2 0 0\n" +
 		"   2: 00000000:0044 00000000:0000 07 00000000:00000000 00:00000000 00000000     0       " +
@@ -97,6 +97,8 @@ var server = map[string]string{
 		" 0 19 2 0 0\n",
 	"proc/400/comm": "keepalived\n",
 	"proc/400/fd/3": "-> socket:[19]",
+	"proc/500/comm": "ntpdate\n",
+	"proc/500/fd/3": "-> socket:[16]",
 }
 
 func TestWhatAServerUsesIsFound(t *testing.T) {
@@ -137,7 +139,7 @@ func TestWhatAServerUsesIsFound(t *testing.T) {
 		"pass proto 112 ttl 255 as \"keepalived-proto-112\"\n",
 		"pass tcp to 192.0.2.9 port 8080 as \"oddname-tcp-8080\"\n",
 		"pass udp port 51820 as \"kernel-udp-51820\"\n",
-		"# udp port 40960 looks like one that waits for an answer",
+		"# udp port 40960 of ntpdate-udp-40960 looks like one that waits for an answer",
 		"set resolvers = { 169.254.169.253, 2001:db8:53::53 }\n",
 		"# Lease: /run/systemd/netif/leases/2\n",
 	} {
@@ -221,6 +223,41 @@ func TestAnUnreachableDefaultIsNoRoute(t *testing.T) {
 	_, err := Read(tree(t, map[string]string{"proc/net/route": route}), "")
 	if err == nil || !strings.Contains(err.Error(), "--dev") {
 		t.Error(err)
+	}
+}
+
+// TestTheDraftOfAResolverEndedItsLookUps: only answers of the resolvers in resolv.conf passed, of
+// which a machine that resolves names itself has none, and those of no other server over UDP.
+func TestTheDraftOfAResolverEndedItsLookUps(t *testing.T) {
+	const any4, loopback, home = "00000000:0000", "0100007F:0035", "090200C0:9C40"
+	for _, c := range []struct {
+		what, at, with, state, comm string
+		asks                        bool
+	}{
+		{"a resolver for itself", loopback, any4, "07", "unbound", true},
+		{"systemd-resolved", "3500007F:0035", any4, "07", "systemd-resolve", false},
+		{"a client of RADIUS", home, "077100CB:0714", "01", "radclient", true},
+		{"a tunnel without a port of its own", "00000000:9C40", any4, "07", "openvpn", true},
+		{"a question to the resolver", home, "350200C0:0035", "01", "dig", false},
+		{"a question to a name server", home, "077100CB:0035", "01", "dig", true},
+		{"a clock", home, "077100CB:007B", "01", "chronyd", false},
+		{"one of the machine itself", "0100007F:9C40", "0100007F:0714", "01", "radclient", false},
+	} {
+		m, err := Read(tree(t, map[string]string{
+			"etc/resolv.conf":                       "nameserver 192.0.2.53\n",
+			"proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+			"proc/7/comm":                           c.comm + "\n",
+			"proc/7/fd/3":                           "-> socket:[14]",
+			"proc/net/udp": socketHead + "   0: " + c.at + " " + c.with + " " + c.state +
+				" 00000000:00000000 00:00000000 00000000     0        0 14 1 0\n",
+		}), "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := m.Policy()
+		if got := strings.Contains(text, "\npass established"); got != c.asks {
+			t.Errorf("%s: answers pass: %t, want %t:\n%s", c.what, got, c.asks, text)
+		}
 	}
 }
 

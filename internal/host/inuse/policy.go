@@ -146,6 +146,12 @@ func (m *Machine) answers(w *draft) {
 		w.line(`pass udp from resolvers from port 53 as "dns-reply"`)
 	}
 	w.line(`pass udp from port 123 port { 123, %s } len <= 96 as "ntp-reply"`, high)
+	if all := slices.Concat(m.Asks, m.Transient); len(all) > 0 && !m.Forwards {
+		w.line("# More is asked over UDP, as by %s: what answers passes, in fragments, too.",
+			label(all[0]))
+		w.line(`pass established as "answers"`)
+		w.line(`fragments track udp as "fragments"`)
+	}
 	if m.Forwards {
 		w.line("# Answers to those behind this machine, whose address it hides.")
 		w.line(`pass udp port > 1023 as "udp-reply"`)

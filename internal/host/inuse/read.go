@@ -41,10 +41,13 @@ type Machine struct {
 	Above           []string // Dev, and interfaces that are built on it
 	Behind          []string // the others by which it may forward what comes by Dev
 	// NAT holds the rules that translate and filter. Read does not fill it: these are in no file.
-	NAT        nat.Rules
-	Ephemeral  [2]uint16  // source ports of questions
-	Transient  []Listener // UDP sockets at such ports: most wait for an answer
-	Unreadable bool       // some sockets' owners are not told to this process
+	NAT       nat.Rules
+	Ephemeral [2]uint16  // source ports of questions
+	Transient []Listener // UDP sockets at such ports: most wait for an answer
+	// Asks are other UDP sockets that ask: those of a resolver of this machine, and those that are
+	// connected to others than its Resolvers and clocks.
+	Asks       []Listener
+	Unreadable bool // some sockets' owners are not told to this process
 }
 
 // Listener is a socket that takes what comes from outside.
@@ -80,8 +83,8 @@ func Read(root, dev string) (*Machine, error) {
 	for _, file := range []string{"proc/net/ip_mr_vif", "proc/net/ip6_mr_vif"} {
 		m.RoutesMulticast = m.RoutesMulticast || len(r.lines(file)) > 1 // behind its head
 	}
-	r.sockets(m)
 	m.Resolvers = r.resolvers()
+	r.sockets(m)
 	for _, glob := range []string{"run/systemd/netif/leases/*", "var/lib/dhcp/*.leases",
 		"var/lib/dhcpcd/*.lease*", "var/lib/NetworkManager/*.lease"} {
 		m.DHCP = append(m.DHCP, r.glob(glob)...)
@@ -197,10 +200,7 @@ type sock struct {
 	procnet.Socket
 }
 
-func (r reader) sockets(m *Machine) {
-	owners, all := r.owners()
-	m.Unreadable = !all
-	var socks []sock
+func (r reader) listed() (socks []sock) {
 	for _, proto := range []string{"tcp", "tcp6", "udp", "udp6"} {
 		for _, l := range r.lines("proc/net/" + proto) {
 			if s, ok := procnet.Parse(l); ok {
@@ -208,10 +208,27 @@ func (r reader) sockets(m *Machine) {
 			}
 		}
 	}
+	return socks
+}
+
+func (r reader) sockets(m *Machine) {
+	socks := r.listed()
+	owners, all := r.owners()
+	m.Unreadable = !all
+	stays := map[uint32]bool{} // it was there all the time in which owners were read
+	for _, s := range r.listed() {
+		stays[s.Inode] = true
+	}
 	for _, s := range socks {
 		l := Listener{s.proto, s.Local.Addr(), s.Local.Port(), owners[s.Inode]}
-		if s.Inode == 0 && s.proto == "udp" {
+		// No process has a socket of the kernel's, such as those of WireGuard and VXLAN, which root
+		// made. Where some processes cannot be read it may be one of theirs, and is kept.
+		kernels := s.proto == "udp" && l.Owner == "" && s.UID == 0 && stays[s.Inode]
+		if kernels && all {
 			l.Owner = "kernel"
+		}
+		if m.asks(s, l.Owner) {
+			m.listens(&m.Asks, l)
 		}
 		high := l.Port >= m.Ephemeral[0] && l.Port <= m.Ephemeral[1]
 		switch {
@@ -223,7 +240,7 @@ func (r reader) sockets(m *Machine) {
 			}
 		// DHCP is essential
 		case s.proto == "udp" && s.State == closed && l.Port != 68 && l.Port != 546:
-			if high && l.Owner != "kernel" {
+			if high && !kernels {
 				m.listens(&m.Transient, l)
 			} else {
 				m.listens(&m.Listeners, l)
@@ -284,6 +301,23 @@ func (m *Machine) ssh(port uint16) {
 	if !slices.Contains(m.SSHPorts, port) {
 		m.SSHPorts = append(m.SSHPorts, port)
 	}
+}
+
+// Ports of those whose answers have rules of their own.
+const (
+	dns = 53
+	ntp = 123
+)
+
+// asks says whether a socket is one of Asks. Whoever takes questions of the DNS may have to ask
+// name servers; systemd-resolved asks the Resolvers.
+func (m *Machine) asks(s sock, owner string) bool {
+	if s.proto != "udp" || s.State == closed {
+		return s.proto == "udp" && s.Local.Port() == dns && owner != "systemd-resolve"
+	}
+	a := s.Remote.Addr()
+	return !a.IsLoopback() && s.Remote.Port() != ntp &&
+		(s.Remote.Port() != dns || !slices.Contains(m.Resolvers, a))
 }
 
 // listens adds a listener once: of both families, and of several sockets, it is the same rule.

@@ -16,7 +16,7 @@ type Socket struct {
 	Local, Remote netip.AddrPort
 	State         uint8 // of include/net/tcp_states.h
 	UID           uint32
-	Inode         uint32 // 0: of the kernel, or of no process yet or any more
+	Inode         uint32 // 0: of no process yet or any more
 }
 
 // Columns of a line.
