@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"levee/internal/agent/defend"
 	"levee/internal/cli"
 	"levee/internal/dataplane/attach"
 	"levee/internal/dataplane/judge"
@@ -33,10 +34,10 @@ which a "log" rule of the policy in force tells, or the next --n of them, as the
 --leaves the packet is one that leaves by the interface.
 
 Without FILE it is judged by the policy that is in force, on --dev or on the one interface of this
-network namespace that has one, with what its dynamic sets hold now (root). A packet in words then
-goes to an address of that interface, unless it says where to. With FILE dynamic sets are empty.
---entry puts something into them. With --link l3 a frame begins with the IP header. With --service it
-is the policy of a service ("levee wrap"), and does too.`
+network namespace that has one, with the live rules of the agent and what its dynamic sets hold now
+(root). A packet in words then goes to an address of that interface, unless it says where to. With
+FILE dynamic sets are empty. --entry puts something into them. With --link l3 a frame begins with
+the IP header. With --service it is the policy of a service ("levee wrap"), and does too.`
 
 const explainExample = `  sudo levee explain 'tcp syn from 192.0.2.1 port 22'
   levee explain edge.levee 'udp from 192.0.2.1 from port 53 port 40000 len 1400'
@@ -284,6 +285,8 @@ func (e *env) explainPolicy(cmd *cobra.Command, f *explainFlags) (*explained, er
 	}
 	if in.OnError != "" {
 		p = p.Fallback(true)
+	} else if p, err = defend.WithLive(p, in.Live); err != nil {
+		return nil, err
 	}
 	entries, err := judge.Entries(context.Background(), dev, p)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/cli"
 	"levee/internal/dataplane/inspect"
+	"levee/internal/dataplane/store"
 	"levee/internal/filter/region"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/policy"
@@ -23,7 +24,7 @@ is shown with what decided before and what decides now, and with the steps of a 
 packet of it, for the second policy.
 
 With one FILE the first policy is the one in force, on --dev or on the one interface of this network
-namespace that has one (root).
+namespace that has one (root); with --service it is that of a service ("levee wrap").
 
 What dynamic sets hold, limits, connections and proofs is not known here: they may be either, and
 are the same for both policies where they have the same name or text. What rules count and log is
@@ -64,6 +65,7 @@ func NewDiff(with *cli.Env, inForce InForce) *cobra.Command {
 		},
 	}
 	cli.DevFlag(cmd, &f.dev, "compare with the policy in force on this interface")
+	cli.ServiceFlag(cmd, &f.dev, store.Service, "compare with the policy of this service")
 	cmd.Flags().BoolVar(&f.all, "all", false, "show all kinds, not the first 20")
 	cli.JsonFlag(cmd, &f.json)
 	return cmd
@@ -87,7 +89,7 @@ const mostDifferences = 20
 
 func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {
 	if len(args) == 2 && f.dev != "" {
-		return cli.Usagef(cmd, "two FILEs and --dev exclude each other")
+		return cli.Usagef(cmd, "two FILEs and --dev or --service exclude each other")
 	}
 	after, err := e.policyOf(args[len(args)-1])
 	if err != nil {

@@ -40,6 +40,16 @@ func Carry(p *policy.Policy, allowed func(context.Context, string, *policy.Polic
 	}
 }
 
+// WithLive returns the policy by which packets are judged where live rules stand in p. Sources that
+// a detector keeps are told from the text of its rules.
+func WithLive(p *policy.Policy, rules []inspect.LiveRule) (*policy.Policy, error) {
+	var live []episode.Live
+	for _, r := range rules {
+		live = append(live, carried(p, r))
+	}
+	return compose(p, live)
+}
+
 // carrier finds the rules that the next policy keeps.
 type carrier struct {
 	changer

@@ -23,6 +23,7 @@ type InForce struct {
 	OnError string
 	// why this policy, which was in force before, is so again in place of another; "": it is not
 	Instead string
+	Live    []LiveRule // those that stand in it now, beside the text
 }
 
 // Name returns what verdicts call the policy: the base name of its file.
@@ -41,6 +42,13 @@ func Show(ctx context.Context, dev string) (out *InForce, notes []string, err er
 			out = &InForce{
 				Path: g.Policy, Source: g.Source, OnError: g.OnError, Instead: g.Instead,
 				Trial: a.OnTrial() != nil,
+			}
+			live, err := TellLive(s, a)
+			if err != nil {
+				return err
+			}
+			if live != nil {
+				out.Live = live.Each()
 			}
 			out.Files, err = s.SetFiles(a.Key, g)
 			return err

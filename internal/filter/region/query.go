@@ -59,6 +59,20 @@ func Ask(name string, text []byte, match string, open func(string) (io.ReadClose
 	return &Question{p, p.RuleSlot(0)}, nil
 }
 
+// Among has the question asked of the policy that of makes of the one in the text, such as the one
+// with the live rules in it.
+func (q *Question) Among(of func(*policy.Policy) (*policy.Policy, error)) error {
+	bare := *q.Policy
+	bare.Rules = bare.Rules[1:]
+	p, err := of(&bare)
+	if err != nil {
+		return err
+	}
+	p.Rules = slices.Insert(slices.Clone(p.Rules), 0, q.Policy.Rules[0])
+	q.Policy = p
+	return nil
+}
+
 // asAsked has what is said of a line be said of the question, which has no action.
 func asAsked(ds diag.Diagnostics, file string, line int32) diag.Diagnostics {
 	for i := range ds {

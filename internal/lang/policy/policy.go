@@ -374,12 +374,15 @@ func (p *Policy) DefaultSlot() int {
 }
 
 // Where returns the `rule` of `levee eval --json` and of every listing: "edge.levee:14" for what
-// stands in the file, "essential:arp" or "malformed:truncated-ip" for built-in slots.
+// stands in the file, "live" for live rules, which stand in none, "essential:arp" or
+// "malformed:truncated-ip" for built-in slots.
 func (p *Policy) Where(s Slot) string {
 	switch {
 	case s.Reason == ByMalformed, s.Reason == ByEssential,
 		s.Line == 0 && (s.Leaves || s.Reason == ByDefault):
 		return s.ID
+	case s.Line == 0 && s.Reason == ByRule:
+		return "live"
 	}
 	return fmt.Sprintf("%s:%d", p.File, s.Line)
 }
