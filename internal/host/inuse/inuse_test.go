@@ -1,6 +1,8 @@
 package inuse
 
 import (
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -257,6 +259,31 @@ func TestTheDraftOfAResolverEndedItsLookUps(t *testing.T) {
 		text := m.Policy()
 		if got := strings.Contains(text, "\npass established"); got != c.asks {
 			t.Errorf("%s: answers pass: %t, want %t:\n%s", c.what, got, c.asks, text)
+		}
+	}
+}
+
+// TestTheDraftOfAReceiverLostItsGroup: behind a switch that snoops, some minutes later.
+func TestTheDraftOfAReceiverLostItsGroup(t *testing.T) {
+	word := func(a string) string {
+		b := netip.MustParseAddr(a).As4()
+		return fmt.Sprintf("%08X", binary.NativeEndian.Uint32(b[:]))
+	}
+	for group, dev := range map[string]string{"239.1.2.3": "eth0", "224.0.0.251": "eth0",
+		"239.1.2.4": "eth1"} {
+		m, err := Read(tree(t, map[string]string{
+			"proc/net/igmp": "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n" +
+				"2\teth0      :     1      V3\n" +
+				"\t\t\t\t" + word("224.0.0.1") + "     1 0:00000000\t\t0\n" +
+				"3\t" + dev + "      :     2      V3\n" +
+				"\t\t\t\t" + word(group) + "     1 0:00000000\t\t0\n",
+		}), "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, want := m.Policy(), group == "239.1.2.3"
+		if got := strings.Contains(text, "\npass igmp ttl 1"); got != want {
+			t.Errorf("%s on %s: IGMP passes: %t, want %t:\n%s", group, dev, got, want, text)
 		}
 	}
 }

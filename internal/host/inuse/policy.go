@@ -89,6 +89,11 @@ func (m *Machine) services(w *draft) {
 		w.line("pass proto %d %sas %q", p.Number, ttl,
 			label(Listener{Proto: "proto", Port: uint16(p.Number), Owner: p.Owner}))
 	}
+	if len(m.Groups) > 0 {
+		w.line("# Programs have joined the group %s. A switch that snoops asks who still wants it.",
+			m.Groups[0])
+		w.line(`pass igmp ttl 1 as "igmp"`)
+	}
 	for _, l := range m.Transient {
 		w.line("# udp port %d%s looks like one that waits for an answer, and gets no rule of its "+
 			"own.",

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -34,6 +35,7 @@ type Machine struct {
 	DHCP      []string // files of leases
 	WireGuard []string // interfaces
 	Raw       []Protocol
+	Groups    []netip.Addr // of IPv4, joined on Dev or above it, that a switch may ask about
 	Forwards  bool
 	Uplinks   int // interfaces with a default route
 	// RoutesMulticast is said of one that forwards, and whose interfaces forward multicast.
@@ -90,6 +92,7 @@ func Read(root, dev string) (*Machine, error) {
 		m.DHCP = append(m.DHCP, r.glob(glob)...)
 	}
 	r.interfaces(m)
+	r.groups(m)
 	for _, l := range m.Listeners {
 		if l.Proto == "udp" && (l.Port == 500 || l.Port == 4500) { // IKE
 			m.takes(protoESP, l.Owner)
@@ -301,6 +304,33 @@ func (m *Machine) ssh(port uint16) {
 	if !slices.Contains(m.SSHPorts, port) {
 		m.SSHPorts = append(m.SSHPorts, port)
 	}
+}
+
+// groups reads those that programs have joined. Switches hand those of 224.0.0.0/24 to everybody,
+// unasked (RFC 4541, section 2.1.2).
+func (r reader) groups(m *Machine) {
+	link, here := netip.MustParsePrefix("224.0.0.0/24"), false
+	for _, l := range r.lines("proc/net/igmp") {
+		f := strings.Fields(l)
+		if len(f) > 2 && !strings.HasPrefix(l, "\t") { // an interface; its groups follow
+			dev := strings.TrimSuffix(f[1], ":")
+			here = slices.Contains(m.Above, dev)
+			continue
+		}
+		if len(f) == 0 || !here {
+			continue
+		}
+		word, err := strconv.ParseUint(f[0], 16, 32)
+		if err != nil {
+			continue
+		}
+		var b [4]byte
+		binary.NativeEndian.PutUint32(b[:], uint32(word))
+		if a := netip.AddrFrom4(b); !link.Contains(a) && !slices.Contains(m.Groups, a) {
+			m.Groups = append(m.Groups, a)
+		}
+	}
+	slices.SortFunc(m.Groups, netip.Addr.Compare)
 }
 
 // Ports of those whose answers have rules of their own.
