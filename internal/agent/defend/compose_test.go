@@ -437,7 +437,7 @@ func TestACrowdIsNoPartOfAFloodBesideIt(t *testing.T) {
 			frames = append(frames, f)
 		}
 		a := &detect.Alarm{All: 5000, Share: 0.8, Answered: c.answered}
-		flood, crowd := w.apart(frames, a, false)
+		flood, crowd, _ := w.apart(frames, a, false)
 		want := 0
 		if c.want {
 			want = 200

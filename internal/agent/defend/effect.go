@@ -58,6 +58,7 @@ func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) 
 		}
 	case f.Forget != nil:
 		w.good.forget(*f.Forget)
+		w.flows.forget(*f.Forget)
 	case f.Gone != nil:
 		w.gone(f.Gone)
 	case f.Spare:
@@ -158,8 +159,8 @@ func (w *Watcher) finish(ctx context.Context, a answer) {
 	}
 }
 
-// slots are the labels of live rules by their slot in the program in force, without cookies: who
-// is asked for one comes again.
+// slots are the labels of live rules by their slot in the program in force, without cookies and
+// greylists: who is asked comes again.
 func (w *Watcher) slots(rules []episode.Live) map[int]string {
 	out := map[int]string{}
 	p, err := compose(w.base, rules)
@@ -168,7 +169,7 @@ func (w *Watcher) slots(rules []episode.Live) map[int]string {
 	}
 	for i, r := range p.Rules {
 		for _, l := range rules {
-			if r.Label == l.Rule.Label && l.Rule.Action != "cookie" {
+			if r.Label == l.Rule.Label && !episode.Asks(l.Rule.Action) {
 				out[p.RuleSlot(i)] = r.Label
 			}
 		}

@@ -177,6 +177,39 @@ func TestABusyLoopbackHidesNoFlood(t *testing.T) {
 	}
 }
 
+// TestPulsesFurtherApartThanQuietFindTheirRule: each second of a flood that came when the rule
+// against the one before had gone passed until a search had found it anew.
+func TestPulsesFurtherApartThanQuietFindTheirRule(t *testing.T) {
+	flood := &stream{rate: 60_000, pulse: time.Second, every: 10 * time.Second,
+		make: func(r *rand.Rand) packet.Spec {
+			return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+				ToPort: new(uint16(27015)), Payload: some(r, 60)}
+		}}
+	a := attacked(t, 8*time.Second, 80*time.Second, flood)
+	if all := flood.dropped / flood.came; all < 0.87 || a.lost > 0.001 {
+		t.Errorf("%.1f %% of all pulses were dropped, and %.3f %% of clients' packets: %d incidents",
+			100*all, 100*a.lost, len(a.all))
+	}
+}
+
+// TestAFloodThatChangesIsHeld: one that took another form each 150 ms was dropped to a tenth, by
+// sixteen rules for the forms of a moment.
+func TestAFloodThatChangesIsHeld(t *testing.T) {
+	n := 0
+	a := attacked(t, 20*time.Second, 5*time.Second, &stream{rate: 60_000,
+		make: func(r *rand.Rand) packet.Spec {
+			n++
+			own := rand.New(rand.NewPCG(uint64(n/600), 99))
+			return packet.Spec{From: forgedSource(r), TTL: new(uint8(30 + own.IntN(200))),
+				FromPort: new(uint16(1024 + own.IntN(60000))),
+				ToPort:   new(uint16(1 + own.IntN(60000))), Payload: some(r, own.IntN(1400))}
+		}})
+	if a.dropped < 0.99 || a.lost > 0.001 {
+		t.Errorf("%.2f %% were dropped from two seconds on, and %.3f %% of clients' packets: %+v",
+			100*a.dropped, 100*a.lost, a.all)
+	}
+}
+
 // TestAFloodAtTheBeginningCutsNoClients: half a second after an agent began, a flood began that
 // looks like what clients send. By the few good packets of these seconds a rule dropped 94 % of the
 // clients' SYNs, and 62 % of their segments.
@@ -204,6 +237,29 @@ func TestAFloodAtTheBeginningCutsNoClients(t *testing.T) {
 		if a.drop == 0 || a.lost > 0.001 {
 			t.Errorf("%s: half was dropped after %.2f s, and %.3f %% of clients' packets: %+v",
 				what, a.drop, 100*a.lost, a.all)
+		}
+	}
+}
+
+// TestAFloodInClientsNamesAtTheBeginningCutsNone: half of the clients' datagrams were dropped as
+// long as a flood went on in their names, by the few good packets of the agent's first seconds.
+func TestAFloodInClientsNamesAtTheBeginningCutsNone(t *testing.T) {
+	for what, flood := range map[string]*stream{
+		"SYNs": {answers: 1, make: func(r *rand.Rand) packet.Spec {
+			return packet.Spec{From: labClient(r.IntN(labHosts)), FromPort: labPort(r),
+				ToPort: new(uint16(80)), Flags: new(uint8(packet.SYN)), TCPOptions: labSYN,
+				Fields: []packet.FieldValue{{Word: "window", Value: 64_240}}}
+		}},
+		"datagrams": {make: func(r *rand.Rand) packet.Spec {
+			s := likeClients(r)
+			s.From = labClient(r.IntN(labHosts))
+			return s
+		}},
+	} {
+		flood.rate = 60_000
+		a := attacked(t, 500*time.Millisecond, 15*time.Second, flood)
+		if len(a.all) == 0 || a.lost > 0.001 {
+			t.Errorf("%s: %.3f %% of clients' packets were dropped: %+v", what, 100*a.lost, a.all)
 		}
 	}
 }

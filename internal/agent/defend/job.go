@@ -37,12 +37,15 @@ type job struct {
 	passes   *signature.Sample // all that passes there now; nil: the sample of the flood has it
 	good     *signature.Sample
 	few      bool    // good packets are known: nobody knows what drops cost
+	named    bool    // few are, and most of it comes in the names of who has done a handshake
 	beyond   float64 // share of its flood that is more than usual
+	kept     float64 // share of its flood that is protected, or essential
 	kinds    int     // packets of the kind in the sample
 	sources  int
 	ports    []uint16                    // that the kind goes to, if they are few
 	known    map[netip.Addr]known.Client // who came before the flood
 	visits   []visit                     // of good traffic
+	flows    *flows                      // the same; nil: none are known
 	steps    []incident.Step
 	unheard  error // why a cookie would be
 }
@@ -55,10 +58,11 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 		with = w.base
 	}
 	j.good = w.good.sample(now, w.link, with)
-	j.known, j.visits = w.known(j.good), w.visits(now, &s.Alarm)
+	j.known, j.visits, j.flows = w.known(j.good), w.visits(now, &s.Alarm), w.flows.copied()
 	all := frames
 	j.few = j.good.Len() < minGood
-	frames, crowd := w.apart(frames, &s.Alarm, j.few)
+	frames, crowd, named := w.apart(frames, &s.Alarm, j.few)
+	j.named = named
 	frames = w.strange(frames, sourcesOf(j.good), s.Alarm.Share)
 	var buf []byte
 	for i := range crowd {
@@ -78,7 +82,9 @@ func (w *Watcher) job(s *episode.Search, frames []frame, now time.Time) *job {
 			ports[w.packet.DstPort]++
 		}
 	}
-	j.ports = portsOf(ports)
+	if s.Moved < mostMoved {
+		j.ports = portsOf(ports)
+	}
 	j.sources = len(seen)
 	return j
 }
@@ -111,11 +117,13 @@ func sourcesOf(s *signature.Sample) map[netip.Addr]bool {
 
 // apart has what a crowd of clients sends apart from a flood that comes beside it. Who came for
 // seconds before the flood and was answered is one of them, as long as he sends what he did. Where
-// few good packets are known, as the agent has just begun, so is who has done a handshake.
-func (w *Watcher) apart(frames []frame, a *detect.Alarm, few bool) (flood, crowd []frame) {
+// few good packets are known, as the agent has just begun, so is who has done a handshake; where
+// most of the flood comes in such names, nothing tells it from what these send.
+func (w *Watcher) apart(frames []frame, a *detect.Alarm, few bool) (flood, crowd []frame,
+	named bool) {
 	few = few && w.Peers != nil
 	if !a.Answered && !few {
-		return frames, nil
+		return frames, nil, false
 	}
 	of := map[netip.Addr]float64{}
 	for i := range frames {
@@ -132,9 +140,9 @@ func (w *Watcher) apart(frames []frame, a *detect.Alarm, few bool) (flood, crowd
 		}
 	}
 	if !isMost(len(flood), len(frames), a.Share) {
-		return frames, nil
+		return frames, nil, few
 	}
-	return flood, crowd
+	return flood, crowd, false
 }
 
 // isMost says whether so many packets are what is beyond the usual of a sample: half of it, as in
@@ -183,6 +191,7 @@ const (
 	nearlyAll = 0.99 // of it, with which a flood of SYNs needs no cookie
 	most      = 0.9  // of it, with which drops stand beside a cookie
 	minGood   = 200
+	mostMoved = 2 // times that a flood changes, until its patterns and ports tell nothing
 )
 
 // run finds rules.
@@ -214,6 +223,9 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		return nil, err
 	}
 	dropped, p, err := j.search(pair, limits.Collateral, r)
+	if err == nil {
+		j.kept = float64(p.Flood.Kept) / float64(max(1, p.Flood.Packets))
+	}
 	if most := j.byChance(); err == nil && dropped < j.minShare() &&
 		!j.asks() && most > limits.Collateral {
 		dropped, p, err = j.search(pair, most, r)
@@ -221,9 +233,12 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.named { // any pattern of it may be theirs
+		r.Rules, dropped = nil, 0
+	}
 	var essential []incident.Rule
 	if dropped < j.minShare() { // else the next search finds it, in what drops leave
-		essential, err = j.limitEssential(limits, p)
+		essential, err = j.limitEssential(limits)
 	}
 	if err != nil {
 		return nil, err
@@ -315,8 +330,12 @@ func (j *job) search(pair *signature.Pair, collateral float64, r *episode.Found)
 // is no flood then, and path MTU discovery, DHCP and the like go on.
 const ofEssential = 0.1
 
-// minShare is the share of the sample that drops have to take, for nothing else to be tried.
-func (j *job) minShare() float64 { return max(minOfRule, minDrop*j.beyond) }
+// minShare is the share of the sample that drops have to take, for nothing else to be tried: most
+// of what is more than usual and is not kept, or so many packets a second. What is kept may be
+// nearly all.
+func (j *job) minShare() float64 {
+	return max(minDrop*(j.beyond-j.kept), min(minOfRule, minRate/max(1, j.Alarm.All)))
+}
 
 // step ends a part of the way to a rule in force.
 func (j *job) step(what string) { j.steps = append(j.steps, stepNow(what)) }
@@ -359,7 +378,7 @@ func (j *job) byChance() float64 {
 // of them. Who is asked by a cookie asks again.
 func (j *job) spent() (sum float64) {
 	for _, l := range j.Live {
-		if l.Of == j.Of && l.Rule.Action != episode.Cookie {
+		if l.Of == j.Of && !episode.Asks(l.Rule.Action) {
 			sum += l.Rule.Predicted
 		}
 	}
@@ -403,10 +422,12 @@ func (j *job) tried(answer string) bool { return slices.Contains(j.Tried, answer
 // other answers are not given. Of SYNs a cookie leaves clients what drops leave of the flood; drops
 // that leave much of it only cost good packets then. Of UDP whose senders can prove themselves,
 // forged or not told apart, a proof is asked for before anything is dropped. Limits are tried where
-// drops leave too much. Each answer is given once.
+// drops leave too much, and of a flood that changes while rules are searched. Each answer is given
+// once.
 func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ []incident.Rule,
 	why []string) {
-	if j.proof() != byNothing && (forged || dropped < nearlyAll*j.beyond) {
+	changes := j.Moved >= mostMoved // what it has in common will not hold
+	if j.proof() != byNothing && (forged || changes || dropped < nearlyAll*j.beyond) {
 		rule, fault := j.askProof()
 		if fault == "" {
 			return []incident.Rule{rule}, nil
@@ -414,7 +435,7 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 		why = append(why, fault)
 	}
 	if j.Alarm.Kind.Row().Cookie {
-		if dropped >= nearlyAll*j.beyond && !(j.few && j.asks()) {
+		if dropped >= nearlyAll*j.beyond && !((j.few || changes) && j.asks()) {
 			return rules, nil
 		}
 		beside := rules
@@ -429,7 +450,11 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 				"that they are there")
 		}
 	}
-	if dropped >= j.minShare() {
+	if j.named {
+		return nil, append(why, "it comes in the names of who has done a handshake, and too few "+
+			"good packets are known to tell it from what these send")
+	}
+	if dropped >= j.minShare() && !changes {
 		return rules, why
 	}
 	if row := j.Alarm.Kind.Row(); row.Proves && j.proof() == byNothing {
@@ -438,9 +463,10 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 	} else if !row.Cookie && !row.Proves {
 		why = append(why, "no proof: who sends "+row.Words+" cannot be asked for one")
 	}
-	for _, answer := range []string{episode.LimitBySource, episode.LimitByName,
+	for _, answer := range []string{episode.LimitBySource, episode.LimitByName, episode.Greylist,
 		episode.LimitStrangers, episode.LimitByDestination, episode.Limit} {
-		if answer == episode.LimitByName && !j.asksNames() {
+		if answer == episode.LimitByName && !j.asksNames() ||
+			answer == episode.Greylist && j.Alarm.Kind.Row().Again == "" {
 			continue
 		}
 		if j.tried(answer) {
@@ -452,6 +478,9 @@ func (j *job) complete(rules []incident.Rule, dropped float64, forged bool) (_ [
 			return []incident.Rule{rule}, why
 		}
 		why = append(why, "no "+wordsOf(answer)+": "+fault)
+	}
+	if dropped >= j.minShare() { // though it may have changed by the time they are in force
+		return rules, why
 	}
 	return nil, why
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,8 @@ type stream struct {
 	loop     bool          // it is of the loopback, in connections that go on
 	stops    bool          // when a flood begins
 	after    time.Duration // it begins so long after the lab
+	pulse    time.Duration // it comes for so long at a time, zero for always
+	every    time.Duration // from one pulse to the next
 	make     func(r *rand.Rand) packet.Spec
 
 	owed float64
@@ -191,12 +194,13 @@ func (l *lab) scaled(rule string) string {
 		return rule
 	}
 	return rateWords.ReplaceAllStringFunc(rule, func(s string) string {
-		n, _ := strconv.Atoi(s[len(" rate ") : len(s)-len("/s")])
-		return fmt.Sprintf(" rate %d/s", max(1, n/l.scale))
+		words := strings.Fields(s)
+		n, _ := strconv.Atoi(strings.TrimSuffix(words[1], "/s"))
+		return fmt.Sprintf(" %s %d/s", words[0], max(1, n/l.scale))
 	})
 }
 
-var rateWords = regexp.MustCompile(` rate [0-9]+/s`)
+var rateWords = regexp.MustCompile(` (rate|above) [0-9]+/s`)
 
 func (l *lab) setRate(k *fakeKernel, each int) error {
 	if l != nil {
@@ -233,7 +237,8 @@ func (l *lab) advance(k *fakeKernel, now time.Time) {
 	l.now = now
 	var order []*stream
 	for _, s := range l.streams {
-		if now.Sub(l.begun) < s.after {
+		if since := now.Sub(l.begun) - s.after; since < 0 ||
+			s.pulse > 0 && since%s.every >= s.pulse {
 			continue
 		}
 		each := 1.0

@@ -17,10 +17,8 @@ import (
 
 // limitEssential finds limits on a flood of packets that the policy passes as essential, as forged
 // path MTU messages: a drop would take all of these.
-func (j *job) limitEssential(limits signature.Limits, p *signature.Proposal) ([]incident.Rule,
-	error) {
-	kept := float64(p.Flood.Kept) / float64(max(1, p.Flood.Packets))
-	if kept < j.minShare() || j.tried(episode.Limit) {
+func (j *job) limitEssential(limits signature.Limits) ([]incident.Rule, error) {
+	if j.kept < max(minOfRule, minDrop*j.beyond) || j.tried(episode.Limit) {
 		return nil, nil
 	}
 	off := *limits.Policy
@@ -111,8 +109,11 @@ const ofNobody = 0.005
 // limit is a limit on the kind of the flood, of what it usually has and as much again: of each
 // source, of each destination, or of all together. Where it is not worth its cost, fault says why.
 func (j *job) limit(answer string) (out incident.Rule, fault string) {
-	if answer == episode.LimitStrangers {
+	switch answer {
+	case episode.LimitStrangers:
 		return j.limitStrangers()
+	case episode.Greylist:
+		return j.greylist()
 	}
 	label := episode.Label(j.ID, j.Round, 0)
 	least := j.tooMuch() / 10

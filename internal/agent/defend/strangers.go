@@ -72,40 +72,60 @@ func isOf(a *detect.Alarm, p *packet.Packet) bool {
 	return a.Kind.Is(p) && (!a.To.IsValid() || a.To.Contains(p.Dst))
 }
 
-// limitStrangers limits the kind of the flood for whoever did not come before it, where nothing
-// else tells it from clients: known clients are served as before, and new ones share with the flood
-// what is usual and as much again (docs/explanation/decisions/0209-strangers.md).
-func (j *job) limitStrangers() (out incident.Rule, fault string) {
-	row, to := j.Alarm.Kind.Row(), hostText(j.Alarm.To)
-	four := to == "" || j.Alarm.To.Addr().Is4()
-	is := func(p *packet.Packet) bool { return isOf(&j.Alarm, p) }
+// spared are the networks of who came before a flood, and its rules' term about others.
+type spared struct {
+	networks []known.Network
+	named    prefixes // the same
+	text     string
+}
+
+// spared returns who came before the flood and has no more than a share of it. Where nobody did, the
+// term is "".
+func (j *job) spared(share float64) (out spared) {
+	four := !j.Alarm.To.IsValid() || j.Alarm.To.Addr().Is4()
 	all := maps.Clone(j.known)
 	for a := range j.peers.known() { // who has done a handshake
 		all[a] = known.Client{Packets: all[a].Packets}
 	}
 	maps.DeleteFunc(all, func(a netip.Addr, _ known.Client) bool {
-		return to != "" && a.Is4() != four
+		return j.Alarm.To.IsValid() && a.Is4() != four
 	})
 	flood := map[netip.Addr]int{}
 	each(j.flood, func(p *packet.Packet, _ []byte) {
-		if is(p) {
+		if isOf(&j.Alarm, p) {
 			flood[p.Src]++
 		}
 	})
-	bears := int((1 - j.beyond + ofStranger) * float64(j.flood.Len()))
-	networks := known.Networks(all, flood, bears, int(j.byChance()*float64(j.good.Len())))
+	bears := int(share * float64(j.flood.Len()))
+	out.networks = known.Networks(all, flood, bears, int(j.byChance()*float64(j.good.Len())))
+	if len(out.networks) == 0 {
+		return out
+	}
+	words, from := make([]string, len(out.networks)), make([]netip.Prefix, len(out.networks))
+	for i, n := range out.networks {
+		words[i], from[i] = hostText(n.Prefix), n.Prefix
+	}
+	out.named = newPrefixes(from)
+	out.text = " not from { " + strings.Join(words, ", ") + " }"
+	return out
+}
+
+// limitStrangers limits the kind of the flood for whoever did not come before it, where nothing
+// else tells it from clients: known clients are served as before, and new ones share with the flood
+// what is usual and as much again (docs/explanation/decisions/0209-strangers.md).
+func (j *job) limitStrangers() (out incident.Rule, fault string) {
+	row, to := j.Alarm.Kind.Row(), hostText(j.Alarm.To)
+	is := func(p *packet.Packet) bool { return isOf(&j.Alarm, p) }
+	spared := j.spared(1 - j.beyond + ofStranger)
+	networks := spared.networks
 	if len(networks) == 0 {
 		return out, "nobody is known who came before it"
 	}
 	text := episode.Limit + " " + row.Limit
-	if !four {
+	if to != "" && j.Alarm.To.Addr().Is6() {
 		text = episode.Limit + " " + row.Limit6
 	}
-	words, from := make([]string, len(networks)), make([]netip.Prefix, len(networks))
-	for i, n := range networks {
-		words[i], from[i] = hostText(n.Prefix), n.Prefix
-	}
-	text += " not from { " + strings.Join(words, ", ") + " }"
+	text += spared.text
 	if to != "" {
 		text += " to " + to
 	}
@@ -120,7 +140,7 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	out.Label, out.State = episode.Label(j.ID, j.Round, 0), incident.Waiting
 	out.Rule, out.Action = written(text, j.Of, out.Label), episode.Limit
 	out.Why = "nothing tells it from clients but that these came before it"
-	named, part := newPrefixes(from), max(0, 1-rate/max(1, j.Alarm.All))
+	named, part := spared.named, max(0, 1-rate/max(1, j.Alarm.All))
 	strange := func(s *signature.Sample) (n int) {
 		each(s, func(p *packet.Packet, _ []byte) {
 			if is(p) && !named.has(p.Src) {

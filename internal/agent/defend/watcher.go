@@ -75,6 +75,7 @@ type Watcher struct {
 	eyes     []*eye
 	good     *good
 	regulars *regulars
+	flows    *flows
 	recent   recent
 	packet   packet.Packet
 	whole    []byte
@@ -108,7 +109,7 @@ type eye struct {
 
 // New is a watcher that has not begun.
 func New(o Options) *Watcher {
-	w := &Watcher{Options: o, good: newGood(), regulars: newRegulars(),
+	w := &Watcher{Options: o, good: newGood(), regulars: newRegulars(), flows: newFlows(),
 		answers: make(chan answer, 1),
 		ops:     make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
 	if o.Peers != nil {
@@ -242,6 +243,7 @@ func (w *Watcher) sample(s tap.Sampled) {
 	}
 	if w.floods.Clean() {
 		w.good.add(f)
+		w.flows.add(s.At, &w.packet, float64(s.Weight))
 	}
 }
 
@@ -397,6 +399,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		raised = raised || e.detector.Raised(now)
 	}
 	w.good.tidy(now, raised)
+	w.flows.tidy(now)
 	done := len(w.floods.Live()) > 0
 	if !w.floods.Passing() && !done {
 		w.regulars.came(!raised)

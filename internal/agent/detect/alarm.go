@@ -45,20 +45,21 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	if j.whole {
 		have = j.sum.all(d.usual)
 	}
+	var of [kind.Num]compared
+	part := j.compare(&have, &of)
 	var kinds Kinds
-	for k, rate := range have {
-		of := kind.Kind(k)
-		rate, limit, whole := j.limit(of, rate)
-		if limit == 0 || rate-j.sum.chance(of, whole) <= limit || d.mute(n, of, now) {
+	for k := range kind.Num {
+		c := &of[k]
+		if c.limit == 0 || c.over <= part*c.limit {
 			n.since[k] = time.Time{}
 			continue
 		}
 		if n.since[k].IsZero() {
-			n.since[k] = n.began(now, of, rate, whole)
+			n.since[k] = n.began(now, k, c.rate, c.whole)
 		}
-		kinds |= 1 << of
-		a := j.alarm(of, rate, limit, whole)
-		if len(out) > 0 && rate/limit <= out[0].Rate/max(1, out[0].Threshold) {
+		kinds |= 1 << k
+		a := j.alarm(k, c.rate, part*c.limit, c.whole)
+		if len(out) > 0 && a.Rate/a.Threshold <= out[0].Rate/max(1, out[0].Threshold) {
 			out = append(out, a)
 		} else {
 			out = slices.Insert(out, 0, a)
@@ -69,7 +70,7 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 	}
 	out = slices.DeleteFunc(out, func(a Alarm) bool {
 		return a.Kind != out[0].Kind && (d.fixed() ||
-			a.Rate <= n.limit(a.Kind, d.floor(a.Kind, now), 1, &j.usual, &j.had, j.whole))
+			a.Rate <= j.most(a.Kind, d.floor(a.Kind, now), 1, j.whole))
 	})
 	j.together(out, kinds)
 	for i := range out {
@@ -80,6 +81,39 @@ func (d *Detector) over(n *node, w where, now time.Time, excuses float64) (out [
 		}
 	}
 	return out
+}
+
+// compared is a rate with the limit above which it is too much, 0 for none, and how much of it is
+// not by chance.
+type compared struct {
+	rate, limit, over float64
+	whole             bool
+}
+
+// Several kinds are too much together that none is by itself, where they have so many limits
+// between them: then less of each is, the part soon.
+const manyKinds = 2
+
+// compare compares the rates of kinds with their limits, and says which part of a limit is too
+// much.
+func (j *judged) compare(have *[kind.Num]float64, out *[kind.Num]compared) (part float64) {
+	sum := 0.0
+	for k, rate := range have {
+		of := kind.Kind(k)
+		c := &out[k]
+		if c.rate, c.limit, c.whole = j.limit(of, rate); c.limit == 0 {
+			continue
+		}
+		if c.over = c.rate - j.sum.chance(of, c.whole); j.d.mute(j.n, of, j.now) {
+			c.limit = 0
+			continue
+		}
+		sum += min(1, c.over/c.limit)
+	}
+	if sum >= manyKinds && j.times == 1 && !j.d.fixed() {
+		return soon
+	}
+	return 1
 }
 
 // judged is a node at the moment in which its rates are judged.
@@ -111,7 +145,7 @@ func (j *judged) limit(of kind.Kind, rate float64) (compared, limit float64, who
 				j.usual, j.known = n.prof.usual(j.now), true
 				j.had = d.had(n, j.usual)
 			}
-			limit = n.limit(of, least, j.times, &j.usual, &j.had, whole)
+			limit = j.most(of, least, j.times, whole)
 		}
 	}
 	if limit > 0 && rate <= limit && rate > soon*limit && !whole && !d.fixed() {
@@ -142,7 +176,7 @@ func (j *judged) together(alarms []Alarm, kinds Kinds) {
 	for k, rate := range j.sum.all(d.usual) {
 		of := kind.Kind(k)
 		if !d.fixed() && kind.Rows[of].Floor > 0 &&
-			rate > j.n.limit(of, strict*d.floor(of, j.now), strict, &j.usual, &j.had, true) {
+			rate > j.most(of, strict*d.floor(of, j.now), strict, true) {
 			kinds |= 1 << of
 		}
 		if kinds.Has(of) && of != kind.Bits {
@@ -238,8 +272,15 @@ func (n *node) limit(k kind.Kind, least, times float64, usual, had *rates, whole
 	if times < 1 {
 		limit = max(limit, had.usually(k, whole)+least)
 	}
-	if k.Row().Crowd {
-		limit *= n.crowd(usual)
+	return limit
+}
+
+// most is the limit of a kind: more where a crowd of clients comes, unless nobody answers the kind.
+// Handshakes may be forged, and clients are answered.
+func (j *judged) most(k kind.Kind, least, times float64, whole bool) float64 {
+	limit := j.n.limit(k, least, times, &j.usual, &j.had, whole)
+	if row := k.Row(); row.Crowd && !(row.Answered && j.d.isLone(k, j.now)) {
+		limit *= j.n.crowd(&j.usual)
 	}
 	return limit
 }

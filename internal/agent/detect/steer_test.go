@@ -381,3 +381,54 @@ func TestForgedSYNsHideNoSegments(t *testing.T) {
 	}
 	t.Error("no alarm of segments")
 }
+
+// TestForgedHandshakesExcuseNoDatagrams: so many SYNs and segments as of 17 times the clients, each
+// below what is too much, excused 170,000 datagrams a second, as those of a crowd of clients. A
+// crowd is answered.
+func TestForgedHandshakesExcuseNoDatagrams(t *testing.T) {
+	w := newWorld(Options{})
+	w.d.Sent(900)
+	w.calm(t, 2000, 15)
+	w.d.Sent(900)
+	forged := func(rate float64, flags uint8) part {
+		return part{rate, 60, func() packet.Packet {
+			return tcp(v4(w.r.Uint32()), server, uint16(1024+w.r.IntN(60000)), 443, flags)
+		}}
+	}
+	parts := append(w.web(2000, 20_000), forged(4900, packet.SYN), forged(9000, packet.ACK),
+		part{60_000, 100, func() packet.Packet {
+			return udp(v4(w.r.Uint32()), server, uint16(1024+w.r.IntN(60000)), 443)
+		}})
+	for range 10 {
+		for _, a := range w.tenth(parts, 1000) {
+			if a.Kind == kind.UDP && !a.To.IsValid() && !a.From.IsValid() {
+				return
+			}
+		}
+	}
+	t.Error("no alarm of datagrams")
+}
+
+// TestKindsThatAreTooMuchTogether: of several kinds at once each passed up to what is too much of
+// it by itself. Two of them are as much as may be of both.
+func TestKindsThatAreTooMuchTogether(t *testing.T) {
+	for want, rates := range map[bool][3]float64{true: {2700, 2700, 9000}, false: {2700, 2700, 10}} {
+		w := newWorld(Options{})
+		w.calm(t, 2000, 15)
+		parts := append(w.web(2000, 20_000),
+			part{rates[0], 60, func() packet.Packet {
+				return packet.Packet{Family: packet.IPv4, Src: v4(w.r.Uint32()), Dst: server,
+					Proto: packet.ProtoICMP, Transport: packet.ICMPTransport, Type: 8}
+			}},
+			part{rates[1], 60, func() packet.Packet {
+				return udp(v4(w.r.Uint32()), server, 123, uint16(1024+w.r.IntN(60000)))
+			}},
+			part{rates[2], 60, func() packet.Packet {
+				return packet.Packet{Family: packet.IPv4, Src: v4(w.r.Uint32()), Dst: server,
+					Proto: 47}
+			}})
+		if n, is := w.alarmed(20, parts...); is != want {
+			t.Errorf("%v: an alarm %t after %d tenths of a second", rates, is, n)
+		}
+	}
+}

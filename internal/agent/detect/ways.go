@@ -72,8 +72,12 @@ func (d *Detector) Doubts(now time.Time) bool {
 	}
 	for k := range kind.Num {
 		if row := k.Row(); row.Answered && row.Floor > 0 {
-			if rate := d.lately(k); rate > soon*row.Floor && rate < 2*row.Floor ||
-				!d.ways.fat[k].IsZero() {
+			rate, most := d.lately(k), 2*row.Floor
+			if rate > soon*row.Floor && row.Crowd { // a crowd excuses so many times more
+				usual := d.root.prof.usual(now)
+				most *= d.root.crowd(&usual)
+			}
+			if rate > soon*row.Floor && rate < most || !d.ways.fat[k].IsZero() {
 				return true
 			}
 		}
@@ -125,10 +129,15 @@ func (d *Detector) goes(k kind.Kind) float64 {
 // floor is the rate below which nothing of a kind is a flood.
 func (d *Detector) floor(k kind.Kind, now time.Time) float64 {
 	floor := k.Row().Floor
-	if d.ways.lone[k] >= readings && now.Sub(d.ways.read) <= stale {
+	if d.isLone(k, now) {
 		floor *= lonely
 	}
 	return floor
+}
+
+// isLone says whether the last readings say that nobody answers a kind.
+func (d *Detector) isLone(k kind.Kind, now time.Time) bool {
+	return d.ways.lone[k] >= readings && now.Sub(d.ways.read) <= stale
 }
 
 // DoubtsSegments says whether so many segments come that there is a flood among them if they are of

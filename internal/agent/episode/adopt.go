@@ -19,7 +19,7 @@ func (m *Machine) policy(now time.Time, p *Policy) {
 		u := &unit{Detect: d}
 		for _, o := range old {
 			if o.Name == d.Name {
-				u.floods = o.floods
+				u.floods, u.pasts = o.floods, o.pasts
 			}
 		}
 		m.units = append(m.units, u)
@@ -39,7 +39,7 @@ func (m *Machine) unfit(now time.Time, x *Unfit) {
 		for _, r := range f.rules {
 			if why, ok := x.Why[r.Label]; ok && r.IsLive() {
 				f.turn(r, incident.Gone, now, why)
-				f.held = false
+				f.held, f.was = false, 0
 			}
 		}
 	})

@@ -124,7 +124,7 @@ func (m *Machine) cost(u *unit, f *flood, r *rule, share float64, now time.Time)
 		return
 	}
 	f.turn(r, incident.Gone, now, fmt.Sprintf("it dropped %.2g %% of the good packets", 100*share))
-	f.held = false // what it dropped passes again
+	f.held, f.was = false, 0 // what it dropped passes again
 	f.note("%s was taken back: it dropped %.2g %% of the good packets, and %.2g %% is allowed",
 		r.Label, 100*share, 100*u.Collateral)
 	m.do(Effect{Spare: true})
@@ -160,7 +160,7 @@ func (m *Machine) age(u *unit, f *flood, now time.Time) {
 		}
 		quiet := now.Sub(r.active)
 		switch {
-		case quiet >= u.Quiet:
+		case quiet >= u.quietFor(f):
 			f.turn(r, incident.Gone, now, "the flood is over")
 		case r.State == incident.Live && r.Action == "drop" && quiet >= min(loosenedIn, u.Quiet/3):
 			f.turn(r, incident.Loosened, now, "")
@@ -175,7 +175,7 @@ func (m *Machine) age(u *unit, f *flood, now time.Time) {
 		last := f.last
 		f.Ended, f.dirty = &last, true
 	}
-	if f.live() == 0 && now.Sub(f.last) >= u.Quiet && !m.waited(f) {
+	if f.live() == 0 && now.Sub(f.last) >= u.quietFor(f) && !m.waited(f) {
 		m.end(u, f, now, "the flood is over")
 	}
 }

@@ -73,6 +73,34 @@ func TestAFloodThatComesBackFindsItsRule(t *testing.T) {
 	}
 }
 
+// TestRulesAgainstPulsesStayLonger: each pulse further apart than quiet passed until a search had
+// found its rule again.
+func TestRulesAgainstPulsesStayLonger(t *testing.T) {
+	m, now := enforced(t)
+	all := uint64(0)
+	for pulse, quiet := range []int{6, 12, 24} {
+		if pulse > 0 {
+			m.Step(now, tickOf(now, kind.UDP))
+			m.Step(now, Event{Found: &Found{Rules: []incident.Rule{{
+				Rule: `drop udp as "flood-1-1"`, Label: dropLabel, Action: "drop"}}}})
+			m.Step(now, Event{Applied: &Applied{}})
+			m.Step(now, Event{Tick: &Tick{}})
+		}
+		pass(m, &now, &all, 30_000, 0)
+		stays := 0
+		for len(m.Live()) > 0 && stays < 60 {
+			pass(m, &now, &all, 0, 0)
+			stays++
+		}
+		if stays < quiet || stays > quiet+1 {
+			t.Errorf("pulse %d: the rule stayed %d s, not %d", pulse+1, stays, quiet)
+		}
+		for m.Busy() {
+			pass(m, &now, &all, 0, 0)
+		}
+	}
+}
+
 // TestAnotherAgentCountsOnce: what an agent before it had counted was counted again, as of one
 // second: a flood of 30,000 packets a second had a peak of 150,000.
 func TestAnotherAgentCountsOnce(t *testing.T) {

@@ -20,6 +20,54 @@ const (
 	settled  = 0.5
 )
 
+// past is a flood that has ended.
+type past struct {
+	kind, to string
+	at       time.Time
+	came     int // times that one like it had come before
+}
+
+// Floods that come again within pastLasts are pulses. Each time the rules stay twice as long as the
+// time before, up to longest times quiet.
+const (
+	pastLasts = time.Hour
+	mostPast  = 64
+	longest   = 16
+)
+
+// ended notes a flood that was stopped.
+func (u *unit) ended(f *flood, now time.Time) {
+	if f.Acted == nil || f.State == incident.Undone {
+		return
+	}
+	u.pasts = slices.DeleteFunc(u.pasts, func(p past) bool {
+		return now.Sub(p.at) > pastLasts || p.is(f)
+	})
+	u.pasts = append(u.pasts, past{f.Seen.Kind, f.Seen.Destination, now, f.came})
+	u.pasts = u.pasts[max(0, len(u.pasts)-mostPast):]
+}
+
+// comes notes that a flood begins: how often one like it came before.
+func (u *unit) comes(f *flood, now time.Time) {
+	for _, p := range u.pasts {
+		if p.is(f) && now.Sub(p.at) <= pastLasts {
+			f.came = max(f.came, p.came+1)
+		}
+	}
+}
+
+// is says whether a flood is of the kind of one before, to the same place.
+func (p *past) is(f *flood) bool { return p.kind == f.Seen.Kind && p.to == f.Seen.Destination }
+
+// quietFor returns how long nothing has to come of a flood until its rules go.
+func (u *unit) quietFor(f *flood) time.Duration {
+	times := 1
+	for i := 0; i < f.came && times < longest; i++ {
+		times *= 2
+	}
+	return time.Duration(times) * u.Quiet
+}
+
 // of returns the flood that an alarm is of, the last to begin of several; nil for one that begins.
 func (u *unit) of(a *detect.Alarm) (out *flood) {
 	for _, f := range u.floods {
@@ -63,6 +111,22 @@ func (f *flood) hold(now time.Time) {
 		f.drops > max(f.harmless(), settled*f.most) && !(f.on && f.isLarge(&f.alarm)) {
 		f.held = true
 	}
+}
+
+// What passes of a flood shortly after its rules came is left by them. As much as evaded of what
+// came before is more: it has changed.
+const (
+	shortly = 10 * time.Second
+	evaded  = 0.5
+)
+
+// changes returns how many times, one behind the other, a flood has changed since its rules came: as
+// one does whose sender reads them.
+func (f *flood) changes(now time.Time) int {
+	if f.put.IsZero() || now.Sub(f.put) > shortly || f.was == 0 || f.alarm.All < evaded*f.was {
+		return 0
+	}
+	return f.moved + 1
 }
 
 // named gives a flood of fragments the kind of what comes in them, once that is known.

@@ -18,6 +18,7 @@ func (m *Machine) found(now time.Time, r Found) {
 	if f == nil {
 		return
 	}
+	f.moved, f.was = p.moved, f.alarm.All
 	for i := range r.Rules {
 		p.rules = append(p.rules, &rule{Rule: r.Rules[i], detector: f.Detector})
 	}
@@ -209,7 +210,7 @@ func (m *Machine) leased(now time.Time) {
 func (m *Machine) lost(now time.Time, texts string) {
 	m.loaded = texts
 	if texts != Texts(m.Live()) {
-		m.each(func(_ *unit, f *flood) { f.put, f.drops, f.held = now, 0, false })
+		m.each(func(_ *unit, f *flood) { f.put, f.drops, f.held, f.was = now, 0, false, 0 })
 	}
 }
 

@@ -142,6 +142,8 @@ type Search struct {
 	Live  []Live  // rules in force
 	// Tried are answers that have not stopped it: drops, and those of this package's constants.
 	Tried []string
+	// Moved is how many times, one behind the other, it has changed since its rules came.
+	Moved int `json:",omitempty"`
 }
 
 // Put is to have the kernel judge by the policy with these rules in it, and no others. Applied

@@ -35,6 +35,9 @@ type flood struct {
 	since  time.Time    // packets before have been looked at
 	dirty  bool         // the file lacks something
 	acts   bool         // rules are put into force: by its mode, or by a command
+	was    float64      // packets a second that passed when rules were searched last
+	moved  int          // times, one behind the other, that it has changed since its rules came
+	came   int          // times that one like it came within an hour before
 }
 
 // rule is one of a flood, with what is known of it besides what its incident says.
@@ -167,6 +170,7 @@ func (m *Machine) end(u *unit, f *flood, now time.Time, why string) {
 	}
 	m.save(f)
 	m.log(f)
+	u.ended(f, now)
 	u.forget(f)
 }
 

@@ -29,11 +29,13 @@ type Machine struct {
 type unit struct {
 	*policy.Detect
 	floods []*flood
+	pasts  []past // floods that have ended, the last one last
 }
 
 // pending is a search or a change whose outcome has yet to come.
 type pending struct {
 	flood *flood  // nil: rules were changed
+	moved int     // times that the flood of a search has changed
 	found *Found  // nil: it is a search, or no rules are new
 	rules []*rule // of the flood, and of others that come at once
 	live  []*rule // when it is in force
@@ -290,6 +292,7 @@ func (m *Machine) begin(u *unit, now time.Time, a *Alarm) *flood {
 	if u.Mode == policy.Observe {
 		f.become(incident.Observed)
 	}
+	u.comes(f, now)
 	u.floods = append(u.floods, f)
 	return f
 }
@@ -321,10 +324,10 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 			"passes")
 		return
 	}
-	m.pending = &pending{flood: f}
+	m.pending = &pending{flood: f, moved: f.changes(now)}
 	m.do(Effect{Search: &Search{ID: f.ID, Of: u.Detect, Alarm: f.alarm, Since: f.since,
 		Round: f.rounds + 1, Acts: f.acts, Peak: f.Seen.Peak, Live: m.Live(),
-		Tried: f.tried(u.Detect)}})
+		Tried: f.tried(u.Detect), Moved: m.pending.moved}})
 }
 
 // isUndone says whether somebody has taken back what was done about such a flood.

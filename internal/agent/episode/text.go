@@ -41,10 +41,15 @@ const (
 	LimitUnproven      = "limit not proven flow" // on who has not sent a value of a reply back
 	LimitBySource      = "limit by source"
 	LimitByName        = "limit by dns-name/2"
+	Greylist           = "greylist"         // who is there sends again
 	LimitStrangers     = "limit not from {" // on who did not come before the flood
 	LimitByDestination = "limit by destination"
 	Limit              = "limit"
 )
+
+// Asks says whether an action asks who sends: clients are served once they have answered, or sent
+// again. What it drops costs them no more than that.
+func Asks(action string) bool { return action == Cookie || action == Greylist }
 
 // answerOf returns which answer a rule of a detector is.
 func answerOf(r *incident.Rule, of *policy.Detect) string {

@@ -100,7 +100,7 @@ type Rule struct {
 	Rule   string     `json:"rule"`
 	Label  string     `json:"label"`
 	Before string     `json:"before,omitempty"` // rule of the policy in front of which it stands
-	Action string     `json:"action"`           // drop or limit
+	Action string     `json:"action"`           // drop, limit, cookie or greylist
 	State  string     `json:"state"`
 	Why    string     `json:"why,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`

@@ -97,8 +97,12 @@ type Row struct {
 	// protocol, which the limit on Other leaves out. "" is none, as where no words of the language
 	// are about the kind alone.
 	Limit, Limit6 string
-	Rare          bool // who has no use for it has none for a little of it
-	Cookie        bool // senders can be asked to prove that they are there
+	// Again is the match of a greylist on the kind; "" is none, as where what comes has no ports, or
+	// senders can be asked for a better proof.
+	Again   string
+	Resends bool // who is there sends again whatever is lost, as TCP does
+	Rare    bool // who has no use for it has none for a little of it
+	Cookie  bool // senders can be asked to prove that they are there
 	// Proves says that senders can prove it where the policy says by what: `prove`, or a cookie
 	// for queries.
 	Proves bool
@@ -126,7 +130,7 @@ var Rows = [Num]Row{
 	UDP: {Name: "udp", Phrase: "a UDP flood", Words: "UDP", Floor: 10_000, Has: hasUDP,
 		Repeat: repeated, Counter: CountUDP, All: CountAllUDP, Same: CountSameUDP,
 		Crowd: true, Cut: true, Answered: true, Limit: "udp", Limit6: "udp",
-		Proves: true, Bench: "udp",
+		Again: "udp", Proves: true, Bench: "udp",
 		Colour: "#d55e00", Night: "#f07f35"},
 	Reflection: {Name: "reflection", Phrase: "a reflection flood", Words: "reflected UDP",
 		Floor: 3000, Has: hasReflection, Repeat: 1, Counter: CountReflection, All: CountReflection,
@@ -144,7 +148,7 @@ var Rows = [Num]Row{
 		Colour: "#e0b000", Night: "#f2d15b"},
 	TCP: {Name: "tcp", Phrase: "a flood of TCP packets without connections", Words: "TCP",
 		Floor: 10_000, Has: hasConnection, Counter: CountFresh, All: CountFresh, Begun: true,
-		Bench:  "ack",
+		Again: "tcp not syn", Resends: true, Bench: "ack",
 		Colour: "#79b9e6", Night: "#a9d8fa"},
 	Other: {Name: "other", Phrase: "a flood", Words: "other protocols", Floor: 10_000,
 		Repeat: repeated, Counter: CountOther, All: CountAllOther, Same: CountSameOther, Cut: true,
