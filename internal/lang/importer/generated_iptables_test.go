@@ -234,6 +234,12 @@ func (w *writer) natRule(chain string) string {
 	switch {
 	case w.one(6):
 		to = w.of("RETURN", "ACCEPT")
+	case w.one(4):
+		lo, hi := w.targetPorts()
+		to = fmt.Sprintf("REDIRECT --to-ports %d-%d", lo, hi) + w.of("", "", " --random")
+		if w.one(2) && !w.six {
+			to = fmt.Sprintf("DNAT --to-destination :%d-%d/%d", lo, hi, w.port())
+		}
 	case w.one(3) && !w.six:
 		to = "DNAT --to-destination 203.0.113.99" + w.of("", ":8080")
 	}
@@ -242,6 +248,12 @@ func (w *writer) natRule(chain string) string {
 		from += w.of("", "", "", "-d 198.51.100.10 ", "! -d 198.51.100.10 ", "-d 224.0.0.0/4 ")
 	}
 	return fmt.Sprintf("-A %s %s-p %s %s -j %s", chain, from, proto, port, to)
+}
+
+// targetPorts are the ends of a short range of ports.
+func (w *writer) targetPorts() (lo, hi int) {
+	lo = min(w.port(), 65000)
+	return lo, lo + 1 + w.rnd.IntN(300)
 }
 
 // rules is a file for iptables-restore.

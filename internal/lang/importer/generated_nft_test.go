@@ -333,10 +333,12 @@ func (w *writer) table(family, name string) string {
 	if w.one(5) {
 		b.WriteString("\tchain nat {\n\t\ttype nat hook prerouting priority dstnat;\n")
 		for range 1 + w.rnd.IntN(3) {
+			lo, hi := w.targetPorts()
 			fmt.Fprintf(&b, "\t\t%s%s dport %s%d %s\n", w.of("", "ip saddr 10.0.0.0/8 ",
 				`iifname "eth0" `, `iifname "docker0" `, "fib daddr type local ",
 				"ip daddr 198.51.100.10 "), w.of("tcp", "udp"), w.of("", "", "", "!= "), w.port(),
 				w.of(fmt.Sprintf("redirect to :%d", w.port()), "dnat ip to 203.0.113.99",
+					fmt.Sprintf("redirect to :%d-%d%s", lo, hi, w.of("", " random")),
 					"dnat ip to 203.0.113.99:8080", "return", "accept"))
 		}
 		b.WriteString("\t}\n")

@@ -67,6 +67,9 @@ type translationOf struct {
 	terms []pfTerm
 	to    netip.Addr
 	port  int // 0 for one that stays
+	// how many ports from port on, of which a packet gets the one as far behind the first as its own
+	// is behind base; 0 for one port
+	ports, base int
 }
 
 // setOf is a pf.conf that a test wrote.
@@ -97,7 +100,9 @@ func (set *setOf) passes(s packet.Spec) bool {
 		if t.to.IsValid() {
 			s.To = t.to
 		}
-		if t.port != 0 {
+		if t.ports != 0 {
+			s.ToPort = new(uint16(t.port + (int(*s.ToPort)-t.base)%t.ports))
+		} else if t.port != 0 {
 			s.ToPort = new(uint16(t.port))
 		}
 		break
@@ -145,6 +150,15 @@ func (w *writer) translationPF(last string) (string, translationOf) {
 		return text, t
 	}
 	text += " -> " + inner
+	var hi int
+	if n, _ := fmt.Sscanf(port.text, "%d:%d", &t.base, &hi); n == 2 && w.one(2) {
+		t.port, t.ports = min(w.port(), 30000), hi-t.base+1
+		if t.port+t.ports > 0x10000 || w.one(2) {
+			t.ports = 2 + w.rnd.IntN(300)
+			return text + fmt.Sprintf(" port %d:%d", t.port, t.port+t.ports-1), t
+		}
+		return text + fmt.Sprintf(" port %d:*", t.port), t
+	}
 	if w.one(2) {
 		t.port = w.port()
 		text += fmt.Sprintf(" port %d", t.port)

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,33 +11,26 @@ import (
 // natTo is the destination to which a rule of a nat chain sends new connections: to this machine,
 // by a redirect, or away from it.
 type natTo struct {
-	what string      // the action, as its source says it
-	here bool        // the rules judge the packets, as what they become
-	port match.Spans // nil if it stays
-	addr *match.Set  // the destination that rules see; nil if it stays
+	what  string     // the action, as its source says it
+	here  bool       // the rules judge the packets, as what they become
+	stays bool       // the destination stays, and the port alone changes
+	port  *Ports     // nil if it stays
+	addr  *match.Set // the destination that rules see; nil if it is one of the machine's own
 	// it is for packets of any state, and the rules are judged without it where it has no words
 	alone   bool
 	arrives bool // so it is for some
 }
 
-// SentTo notes what an action of nat does with the packets of the rule: addr is "" if they stay
-// here.
-func (p *RuleReader) SentTo(what, addr, port string) {
-	to := &natTo{what: what, here: addr == ""}
-	if addr != "" {
-		first, _, _ := strings.Cut(addr, "-")
-		a, err := netip.ParseAddr(first)
-		if err != nil {
+// SentTo notes what an action of nat does with the packets of the rule: its destination becomes an
+// address of addr, one of the machine's own if that is none, or stays; its port one of port, or
+// stays where that is nil. Nothing is noted where some of addr are of loopback and others are not.
+func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, port *Ports) {
+	to := &natTo{what: what, here: len(addr) == 0, stays: stays, port: port}
+	if len(addr) > 0 {
+		to.here = addr.Within(match.Loopback)
+		if away := addr.Minus(match.Loopback); !to.here && len(addr.Minus(away)) > 0 {
 			return
 		}
-		to.here = a.IsLoopback()
-	}
-	if port != "" {
-		s, err := match.ParseSpansOf(port, "-", 0xffff)
-		if err != nil {
-			return
-		}
-		to.port = s
 	}
 	if len(p.Rule.Unknown) == 0 {
 		p.Rule.nat = to
@@ -47,7 +39,7 @@ func (p *RuleReader) SentTo(what, addr, port string) {
 
 // Translated notes that pf makes packets of the rule those to another address and port, nil if it
 // stays, before its rules judge them; by pass they do not.
-func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port match.Spans) {
+func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port *Ports) {
 	p.Rule.carryFilled(p.Out.Fills)
 	p.Rule.Filled = nil
 	p.Rule.nat = &natTo{what: what, here: !pass, addr: addr, port: port, alone: true}
@@ -56,8 +48,29 @@ func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port ma
 // redirected is a rule of a nat chain with the packets, as they arrive, that it is about. Those of
 // a rule that sends them nowhere stay as they are.
 type redirected struct {
-	r *ChainRule
-	m match.Match
+	r    *ChainRule
+	m    match.Match
+	port *portPart // what becomes of their port; nil if it stays
+}
+
+// byPort takes packets of a rule apart by what becomes of their ports. It fails where a policy
+// cannot tell.
+func (n redirected) byPort() (out []redirected, ok bool) {
+	if n.r.nat == nil || n.r.nat.port == nil || !n.r.nat.here {
+		return []redirected{n}, true
+	}
+	if !n.m.HasTransport() {
+		return nil, false
+	}
+	parts, ok := n.r.nat.port.parts(n.m.Fields[match.Port])
+	for _, p := range parts {
+		part := redirected{n.r, n.m, &p}
+		if len(parts) > 1 {
+			part.m = n.m.With(match.Port, p.of)
+		}
+		out = append(out, part)
+	}
+	return out, ok
 }
 
 // natRules gathers what the rules of a nat chain, from the first on, do with the packets of m; left
@@ -88,7 +101,7 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 			}
 			switch {
 			case r.nat != nil:
-				out = append(out, redirected{r, x})
+				out = append(out, redirected{r: r, m: x})
 			case r.Verb == DoJump:
 				more, ok := natRules(r.Target, x, depth+1, left)
 				if !ok {
@@ -102,7 +115,7 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 				}
 				return nil, false
 			case r.Verb == DoAccept && depth > 0: // of the rules behind the jump neither
-				out = append(out, redirected{r, x})
+				out = append(out, redirected{r: r, m: x})
 			case !x.Equal(&m):
 				rest, ok := m.ButNot(&x)
 				if ok {
@@ -112,7 +125,7 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 				if depth > 0 { // the rules behind the jump may be about them
 					return nil, false
 				}
-				out = append(out, redirected{r, x})
+				out = append(out, redirected{r: r, m: x})
 			}
 			if x.Equal(&m) {
 				return out, true
@@ -145,20 +158,13 @@ func (fl *flattener) readNat(chains []*Chain) {
 		}
 		var of []statement
 		for _, n := range found {
-			parts, err := fl.tracked(n)
-			ok = ok && err == nil
-			for i := 0; ok && i < len(parts); i++ {
+			ports, apart := n.byPort()
+			ok = ok && apart
+			for i := 0; ok && i < len(ports); i++ {
 				var is []statement
-				if is, ok = fl.judged(n.r, parts[i], at); !ok && n.r.nat != nil && n.r.nat.alone {
-					is, ok = fl.asArrives(n.r, parts[i], at), true
+				if is, ok = fl.sent(ports[i], at); ok {
+					of = append(of, is...)
 				}
-				if n.r.Logs != "" {
-					of = append(of, fl.logOf(n.r, parts[i])...)
-				}
-				of = append(of, is...)
-			}
-			if ok && n.r.nat != nil && n.r.nat.here && !n.r.nat.alone && !fl.out.stateless {
-				of = append(of, fl.strays(n, at)...)
 			}
 		}
 		if !ok || len(of) > growthMin {
@@ -185,6 +191,31 @@ func (fl *flattener) readNat(chains []*Chain) {
 	for _, at := range slices.Backward(slices.Sorted(maps.Keys(fronts))) {
 		fl.out.pending = slices.Insert(fl.out.pending, at, fronts[at]...)
 	}
+}
+
+// sent returns what the policy does with packets of a rule of nat.
+func (fl *flattener) sent(n redirected, at int) (out []statement, ok bool) {
+	parts, err := fl.tracked(n)
+	if err != nil {
+		return nil, false
+	}
+	for _, m := range parts {
+		is, ok := fl.judged(redirected{n.r, m, n.port}, at)
+		if !ok && n.r.nat != nil && n.r.nat.alone {
+			is, ok = fl.asArrives(n.r, m, at), true
+		}
+		if !ok {
+			return nil, false
+		}
+		if n.r.Logs != "" {
+			out = append(out, fl.logOf(n.r, m)...)
+		}
+		out = append(out, is...)
+	}
+	if n.r.nat != nil && n.r.nat.here && !n.r.nat.alone && !fl.out.stateless {
+		out = append(out, fl.strays(n, at)...)
+	}
+	return out, true
 }
 
 // loseNat notes which packets the policy may pass as they arrive, of those that a chain of nat
@@ -260,7 +291,7 @@ func (fl *flattener) strays(n redirected, at int) (out []statement) {
 		return nil
 	}
 	for _, m := range parts {
-		is, ok := fl.judged(n.r, m, at)
+		is, ok := fl.judged(redirected{n.r, m, n.port}, at)
 		if !ok {
 			return nil
 		}
@@ -281,7 +312,8 @@ func (c *Chain) MarkMet() {
 }
 
 // judged returns what the policy does from statement at on with packets of a rule of nat.
-func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statement, ok bool) {
+func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
+	r, m := n.r, n.m
 	write := func(action string, m match.Match) {
 		fl.out.keeps = fl.out.keeps || m.Fields[match.Known] != nil
 		out = append(out, statement{action: action, m: m, label: r.Label, named: true})
@@ -290,13 +322,10 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		write("pass", m)
 		return out, true
 	}
-	as, port, addr := m, r.nat != nil && r.nat.port != nil, r.nat != nil && r.nat.addr != nil
-	here := r.nat != nil && r.nat.here && !r.nat.alone
-	if port {
-		as.Fields[match.Port] = r.nat.port
-		if !as.HasTransport() {
-			return nil, false
-		}
+	as, addr := m, r.nat != nil && r.nat.addr != nil
+	here := r.nat != nil && r.nat.here && !r.nat.alone && !r.nat.stays
+	if n.port != nil {
+		as.Fields[match.Port] = n.port.as
 	}
 	if addr {
 		as.To = match.Address{In: r.nat.addr}
@@ -304,13 +333,18 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		as.To = match.Address{}
 	}
 	lo := addr && r.nat.addr.Addresses.Within(match.Loopback)
-	back := func(both *match.Match) {
-		if port {
-			both.Fields[match.Port] = m.Fields[match.Port]
-		}
+	back := func(both *match.Match) bool {
 		if addr || here {
 			both.To = m.To
 		}
+		if n.port == nil {
+			return true
+		}
+		arrived, ok := n.port.arrived(both.Fields[match.Port])
+		if both.Fields[match.Port] = arrived; m.Fields[match.Port] == nil && n.port.one {
+			both.Fields[match.Port] = nil
+		}
+		return ok
 	}
 	for _, s := range fl.out.pending[at:] {
 		if s.action == "" || s.action == "count" || s.action == "log" {
@@ -343,7 +377,9 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		if s.action != "pass" && s.action != "drop" {
 			return nil, false
 		}
-		back(&both)
+		if !back(&both) {
+			return nil, false
+		}
 		if asked.In != nil || len(asked.Not) > 0 {
 			fl.byAddress(r, both)
 			arrives := match.Match{To: asked}
@@ -365,7 +401,9 @@ func (fl *flattener) judged(r *ChainRule, m match.Match, at int) (out []statemen
 		if both.Never {
 			continue
 		}
-		back(&both)
+		if !back(&both) {
+			return nil, false
+		}
 		write(map[bool]string{true: "drop", false: "pass"}[c.Drop], both)
 		if as = unseen(as, c); as.Never {
 			break
@@ -420,7 +458,7 @@ func (fl *flattener) asArrives(r *ChainRule, m match.Match, at int) []statement 
 		"addresses and ports before the translation", []match.Match{m})
 	as := *r
 	as.nat, r.nat.arrives = nil, true
-	out, _ := fl.judged(&as, m, at)
+	out, _ := fl.judged(redirected{r: &as, m: m}, at)
 	return out
 }
 

@@ -263,3 +263,34 @@ func TestNatOfOneFamilyInATableOfBoth(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirectsToARange: nothing of a nat chain was imported where a rule sends packets to a range
+// of ports by a base, or to a range of addresses or ports in nft; a range of ports in iptables was
+// judged by the first rule for some port of it, though the kernel takes one.
+func TestRedirectsToARange(t *testing.T) {
+	rules := save("DROP", "-p udp -m udp --dport 2000:2001 -j ACCEPT",
+		"-p udp -m udp --dport 5001 -j ACCEPT")
+	for front, want := range map[string]string{
+		"--dport 53 -j REDIRECT --to-ports 2000-2010": "pass ipv4 udp port 53\n",
+		"--dport 53 -j REDIRECT --to-ports 1999-2010": "drop ipv4 udp port 53\n",
+		"--dport 5000:5001 -j REDIRECT --to-ports 4990-5001": "pass ipv4 udp port " +
+			"5001\ndrop ipv4 udp port 5000-5001\n",
+		"--dport 53 -j REDIRECT --to-ports 2000-2001 --random": "pass ipv4 udp port 53\n",
+		"--dport 1000:1005 -j DNAT --to-destination 127.0.0.1:1998-2003/1000": "pass ipv4 udp " +
+			"port 1002-1003\ndrop ipv4 udp port 1000-1005\n",
+		"--dport 1000:1005 -j DNAT --to-destination 127.0.0.1:2000-2002/1000": "pass ipv4 udp " +
+			"port 1000-1001\ndrop ipv4 udp port 1000-1002\npass ipv4 udp port 1003-1004\n" +
+			"drop ipv4 udp port 1003-1005\n",
+		"--dport 53 -j DNAT --to-destination 172.17.0.2-172.17.0.9:53-55": "pass ipv4 udp port " +
+			"53\n",
+		"-d 192.0.2.0/24 -j NETMAP --to 172.17.0.0/24": "pass udp to 192.0.2.0/24\n",
+	} {
+		text, _ := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n-A "+
+			"PREROUTING -p udp -m udp "+front+"\nCOMMIT\n"+rules)
+		got := strings.TrimSuffix(rulesOf(text), "pass ipv4 udp port 2000-2001\npass ipv4 udp "+
+			"port 5001\ndrop ipv4\ndefault pass")
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", front, d)
+		}
+	}
+}

@@ -19,7 +19,8 @@ type ipRule struct {
 	module string // the last -m
 	target string
 	goes   bool   // target is behind -g
-	to     string // of DNAT and REDIRECT
+	draws  bool   // of a range of ports
+	to     string // of DNAT, REDIRECT and NETMAP
 	badAll bool
 	seen   importer.SeenLately
 	chain  *importer.Chain
@@ -177,8 +178,10 @@ func (p *ipRule) ofTarget() {
 		switch o := p.next(); o {
 		case "--log-prefix", "--nflog-prefix", "--ulog-prefix":
 			p.Rule.Logs = p.next()
-		case "--to-destination", "--to-ports":
+		case "--to-destination", "--to-ports", "--to":
 			p.to = p.next()
+		case "--random", "--random-fully":
+			p.draws = true
 		case "--add-set":
 			p.Out.Fills[match.Quote(p.next())] = true
 		case "--set-mark", "--set-xmark", "--or-mark", "--and-mark", "--xor-mark":
@@ -387,10 +390,10 @@ func (p *ipRule) extraTarget() error {
 	switch p.target {
 	case "QUEUE", "NFQUEUE":
 		p.Unknown(p.target+" lets a program decide", importer.QueueText)
-	case "DNAT", "REDIRECT":
+	case "DNAT", "REDIRECT", "NETMAP":
 		p.natTo()
 		fallthrough
-	case "SNAT", "MASQUERADE", "NETMAP":
+	case "SNAT", "MASQUERADE":
 		p.Unknown(p.target+" rewrites addresses or ports, which levee does not do",
 			"keep it in the nat table")
 	default:

@@ -3,6 +3,7 @@ package pf
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
@@ -110,7 +111,7 @@ const translateHint = "write rules with the addresses and ports before the rewri
 
 // target reads what a destination becomes: one address, and a port or none. Its family narrows the
 // rule, as pf has it.
-func (r *pfRule) target(t []pfToken) (to *match.Set, port match.Spans, ok bool) {
+func (r *pfRule) target(t []pfToken) (to *match.Set, port *importer.Ports, ok bool) {
 	if len(t) == 0 {
 		return nil, nil, false
 	}
@@ -127,8 +128,7 @@ func (r *pfRule) target(t []pfToken) (to *match.Set, port match.Spans, ok bool) 
 		switch {
 		case t[i].is("port") && i+1 < len(t):
 			i++
-			port, err = match.ParseSpansOf(match.ServicePorts(t[i].text), ":", 0xffff)
-			if err != nil || len(port) != 1 || port[0].Lo != port[0].Hi {
+			if port, ok = r.targetPort(t[i].text); !ok {
 				return nil, nil, false
 			}
 		case t[i].is("static-port"), t[i].is("sticky-address"):
@@ -137,6 +137,41 @@ func (r *pfRule) target(t []pfToken) (to *match.Set, port match.Spans, ok bool) 
 		}
 	}
 	return &match.Set{Addresses: match.AddressSpans{a}}, port, true
+}
+
+// targetPort reads what a port becomes: one, or one of a range, as far behind its first as the port
+// of the packet behind the first that the rule is about (pf_get_translation).
+func (r *pfRule) targetPort(text string) (*importer.Ports, bool) {
+	lo, hi, isRange := strings.Cut(text, ":")
+	first, err := match.ParseSpansOf(match.ServicePorts(lo), ":", 0xffff)
+	if err != nil {
+		return nil, false
+	}
+	to := &importer.Ports{Span: first[0]}
+	if !isRange {
+		return to, true
+	}
+	var asked match.Spans
+	for i := range r.Rule.Alts {
+		of := r.Rule.Alts[i].Fields[match.Port]
+		if asked = of; len(of) != 1 || of[0] != r.Rule.Alts[0].Fields[match.Port][0] {
+			return nil, false
+		}
+	}
+	if len(asked) == 0 {
+		return nil, false
+	}
+	to.Counts, to.Base = true, asked[0].Lo
+	if hi == "*" {
+		to.Hi = to.Lo + asked[0].Hi - asked[0].Lo
+		return to, to.Hi <= 0xffff
+	}
+	last, err := match.ParseSpansOf(match.ServicePorts(hi), ":", 0xffff)
+	if err != nil || last[0].Lo < to.Lo {
+		return nil, false
+	}
+	to.Hi = last[0].Lo
+	return to, true
 }
 
 // turned makes of what a binat asks of packets that leave, `from INNER to PEER -> OUTER`, what it
