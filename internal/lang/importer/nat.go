@@ -14,6 +14,7 @@ type natTo struct {
 	what  string     // the action, as its source says it
 	here  bool       // the rules judge the packets, as what they become
 	stays bool       // the destination stays, and the port alone changes
+	some  bool       // of the packets of the rule, those that a condition without words is for
 	port  *Ports     // nil if it stays
 	addr  *match.Set // the destination that rules see; nil if it is one of the machine's own
 	// it is for packets of any state, and the rules are judged without it where it has no words
@@ -32,9 +33,8 @@ func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, po
 			return
 		}
 	}
-	if len(p.Rule.Unknown) == 0 {
-		p.Rule.nat = to
-	}
+	to.some = len(p.Rule.Unknown) > 0
+	p.Rule.nat = to
 }
 
 // Translated notes that pf makes packets of the rule those to another address and port, nil if it
@@ -73,6 +73,26 @@ func (n redirected) byPort() (out []redirected, ok bool) {
 	return out, ok
 }
 
+// splits tells whether a rule of a nat chain sends packets elsewhere, by a condition for which a
+// policy has no words, and does nothing else: a service of Kubernetes draws one of its containers.
+func (r *ChainRule) splits() bool {
+	if len(r.Unknown) == 0 || r.nat == nil && !r.Verb.leads() {
+		return false
+	}
+	if r.nat != nil {
+		return r.nat.some && !r.nat.here
+	}
+	for _, of := range Reached(r.Target) {
+		for _, r := range of.Rules {
+			if r.nat != nil && r.nat.here ||
+				r.nat == nil && !r.idle() && !r.Verb.leads() && r.Verb != DoReturn {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // natRules gathers what the rules of a nat chain, from the first on, do with the packets of m; left
 // is how much may yet be looked at, as chains may jump to others often. It fails where a policy
 // cannot tell which packets these are.
@@ -80,12 +100,28 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 	if depth > maxDepth {
 		return nil, false
 	}
+	var some []match.Match // what may be sent elsewhere, and may come to the rules behind
+	settle := func(m *match.Match, away bool) bool {
+		kept := some[:0]
+		for _, s := range some {
+			if !away && s.Compatible(m) && s.And(m).Never || away && s.Within(*m) {
+				continue
+			}
+			if kept = append(kept, s); !away {
+				return false
+			}
+		}
+		some = kept
+		return true
+	}
+	defer func() { ok = ok && len(some) == 0 }()
 	for _, r := range c.Rules {
-		if len(r.Alts) == 0 || r.nat == nil && r.idle() {
+		if len(r.Alts) == 0 || r.nat == nil && r.idle() || !meetsNat(r.States) {
 			continue
 		}
-		if r.nat == nil && len(r.Unknown) > 0 || r.States != nil || r.Limit != NoLimit ||
-			len(r.Filled) > 0 {
+		splits := r.splits()
+		if (r.nat == nil || r.nat.some) && len(r.Unknown) > 0 && !splits ||
+			r.Limit != NoLimit || len(r.Filled) > 0 {
 			return nil, false
 		}
 		for i := range r.Alts {
@@ -99,17 +135,33 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 			if x.Never {
 				continue
 			}
-			switch {
-			case r.nat != nil:
-				out = append(out, redirected{r: r, m: x})
-			case r.Verb == DoJump:
+			if splits {
+				some = append(some, x)
+				continue
+			}
+			if r.Verb.leads() && r.nat == nil {
 				more, ok := natRules(r.Target, x, depth+1, left)
 				if !ok {
 					return nil, false
 				}
+				for _, n := range more {
+					if !settle(&n.m, n.away()) {
+						return nil, false
+					}
+				}
 				out = append(out, more...)
-				continue
-			case r.Verb != DoAccept && r.Verb != DoReturn:
+				if r.Verb == DoJump || slices.ContainsFunc(more, func(n redirected) bool {
+					return x.Within(n.m)
+				}) {
+					continue
+				}
+			} else if !settle(&x, r.nat != nil && !r.nat.here) {
+				return nil, false
+			}
+			switch {
+			case r.nat != nil:
+				out = append(out, redirected{r: r, m: x})
+			case !r.Verb.leads() && r.Verb != DoAccept && r.Verb != DoReturn:
 				if slices.ContainsFunc(out, func(o redirected) bool { return x.Within(o.m) }) {
 					continue // one in front decides
 				}
@@ -133,6 +185,19 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 		}
 	}
 	return out, true
+}
+
+// away tells whether packets are sent elsewhere.
+func (n redirected) away() bool { return n.r.nat != nil && !n.r.nat.here }
+
+// leads tells whether the rules of another chain come next.
+func (v Verb) leads() bool { return v == DoJump || v == DoGoto }
+
+// meetsNat tells whether packets of connections that begin have one of the states that a rule asks
+// for: no others come to nat.
+func meetsNat(states []string) bool {
+	return states == nil || slices.Contains(states, StateNew) ||
+		slices.Contains(states, StateRelated)
 }
 
 // readNat puts what nat chains do in front of the chains at input: levee sees packets as they
@@ -172,8 +237,10 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		for _, n := range found {
-			fl.tellNat(n.r)
-			if n.r.nat == nil || n.r.nat.alone {
+			if fl.told[n.r] || n.r.nat == nil {
+				continue
+			}
+			if fl.tellNat(n.r); n.r.nat.alone {
 				continue
 			}
 			kind, text, hint := Changed, n.r.nat.what+" sends these elsewhere, where FORWARD "+
@@ -209,6 +276,16 @@ func (fl *flattener) sent(n redirected, at int) (out []statement, ok bool) {
 		}
 		if n.r.Logs != "" {
 			out = append(out, fl.logOf(n.r, m)...)
+		}
+		for _, s := range is {
+			if s.action != "limit" {
+				continue
+			}
+			if fl.out.limits++; fl.out.limits > maxLimits {
+				return nil, false
+			}
+			n.r.Widen(n.r.nat.what+": what it sends to this machine has the limits of the rules "+
+				"once more, in a budget of its own", "", []match.Match{s.m})
 		}
 		out = append(out, is...)
 	}
@@ -374,13 +451,19 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		if both.Never || beginsNone(&as, &is) {
 			continue
 		}
-		if s.action != "pass" && s.action != "drop" {
+		if s.action != "pass" && s.action != "drop" && s.action != "limit" || !back(&both) {
 			return nil, false
 		}
-		if !back(&both) {
-			return nil, false
+		byAddress := asked.In != nil || len(asked.Not) > 0
+		if s.action == "limit" {
+			if byAddress {
+				return nil, false
+			}
+			s.m, s.named = both, true
+			out = append(out, s)
+			continue
 		}
-		if asked.In != nil || len(asked.Not) > 0 {
+		if byAddress {
 			fl.byAddress(r, both)
 			arrives := match.Match{To: asked}
 			if !both.Compatible(&arrives) {
@@ -474,9 +557,6 @@ func (fl *flattener) logOf(r *ChainRule, m match.Match) []statement {
 // tellNat says what became of a rule that translates packets, and counts it if it decides
 // something: of netfilter, those by which more may pass.
 func (fl *flattener) tellNat(r *ChainRule) {
-	if fl.told[r] || r.nat == nil {
-		return
-	}
 	fl.told[r] = true
 	if r.nat.addr != nil && !r.nat.arrives {
 		of := ", which is taken for none of this machine's own addresses"

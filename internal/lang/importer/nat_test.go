@@ -294,3 +294,69 @@ func TestRedirectsToARange(t *testing.T) {
 		}
 	}
 }
+
+// TestOneOfSeveralContainers: a chain of nat that draws where it sends packets was left out, as of
+// services of Kubernetes, so that their ports were cut.
+func TestOneOfSeveralContainers(t *testing.T) {
+	const draw = "-A PREROUTING -p udp -m udp --dport 53 -j SVC\n-A SVC -m statistic --mode random " +
+		"--probability 0.5 -j A\n-A SVC -j B\n-A A -s 10.0.0.0/8 -j MARK --set-xmark 0x4000/0x4000" +
+		"\n-A A -p udp -j DNAT --to-destination 10.0.0.2:53\n"
+	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n:SVC - [0:0]\n:A - [0:0]\n:B - [0:0]\n"
+	for rules, want := range map[string]string{
+		draw + "-A B -p udp -j DNAT --to-destination 10.0.0.3:53\n": "pass ipv4 udp port 53\n",
+		// the other half is judged by the rules
+		draw + "-A B -p udp -m udp --dport 54 -j DNAT --to-destination 10.0.0.3:53\n": "",
+		draw + "-A B -p udp -j REDIRECT --to-ports 54\n":                              "",
+		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT --to-destination " +
+			"10.0.0.2\n-A PREROUTING -p udp -m conntrack --ctstate NEW -j DNAT --to-destination " +
+			"10.0.0.3\n": "pass ipv4 udp\n",
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, nat+rules+"COMMIT\n"+
+			save("DROP", "-p tcp -m tcp --dport 22 -j ACCEPT"))
+		want += "pass ipv4 tcp port 22\ndrop ipv4\ndefault pass"
+		if d := cmp.Diff(want, rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s%s", rules, d, rep.Fates)
+		}
+	}
+}
+
+// TestMapsOfNat: a chain of nat of nft was left out where a map says what its packets become.
+func TestMapsOfNat(t *testing.T) {
+	const head = `{"nftables": [{"table": {"family": "ip", "name": "n"}},` +
+		`{"map": {"family": "ip", "table": "n", "name": "m", "type": "inet_service", "map": ` +
+		`"ipv4_addr", "elem": [[53, "10.0.0.2"], [54, "10.0.0.3"]]}},` +
+		`{"chain": {"family": "ip", "table": "n", "name": "pre", "type": "nat", "hook": ` +
+		`"prerouting", "prio": -100, "policy": "accept"}},` +
+		`{"chain": {"family": "ip", "table": "n", "name": "a", "handle": 9}},` +
+		`{"chain": {"family": "ip", "table": "n", "name": "in", "type": "filter", "hook": ` +
+		`"input", "prio": 0, "policy": "drop"}},` +
+		`{"rule": {"family": "ip", "table": "n", "chain": "in", "expr": [{"match": {"op": "==",` +
+		` "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 80}}, {"limit": ` +
+		`{"rate": 9, "per": "second", "burst": 9}}, {"accept": null}]}},` +
+		`{"rule": {"family": "ip", "table": "n", "chain": "a", "expr": [{"dnat": {"addr": ` +
+		`"10.0.0.2"}}]}},` +
+		`{"rule": {"family": "ip", "table": "n", "chain": "pre", "expr": [{"match": {"op": "==",` +
+		` "left": {"meta": {"key": "l4proto"}}, "right": "udp"}}, `
+	const key = `"key": {"payload": {"protocol": "udp", "field": "dport"}}, "data": `
+	const end = "limit ipv4 udp port 80 rate 9/s burst 9\npass ipv4 udp port 80\ndrop ipv4\n" +
+		"default pass"
+	for statement, want := range map[string]string{
+		`{"dnat": {"addr": {"map": {` + key + `"@m"}}}}`: "pass ipv4 udp port 53\npass ipv4 udp " +
+			"port 54\n",
+		`{"dnat": {"addr": {"map": {` + key + `{"set": [[5060, {"concat": ["10.0.0.9", 5070]}]]}` +
+			`}}}}`: "pass ipv4 udp port 5060\n",
+		`{"redirect": {"port": {"map": {` + key + `{"set": [[8080, 80], [8081, 81]]}}}}}`: "limit " +
+			"ipv4 udp port 8080 rate 9/s burst 9\npass ipv4 udp port 8080\ndrop ipv4 udp port 8081\n",
+		`{"dnat": {"addr": {"map": {` + key + `"@absent"}}}}`: "",
+		`{"vmap": {"key": {"numgen": {"mode": "random", "mod": 2, "offset": 0}}, "data": {"set": [` +
+			`[0, {"goto": {"target": "a"}}], [1, {"goto": {"target": "a"}}]]}}}`: "pass ipv4 udp\n",
+		`{"vmap": {"key": {"numgen": {"mode": "random", "mod": 2, "offset": 0}}, "data": {"set": [` +
+			`[0, {"goto": {"target": "a"}}], [1, {"accept": null}]]}}}`: "",
+		`{"goto": {"target": "a"}}`: "pass ipv4 udp\n",
+	} {
+		text, rep := nftImport(t, head+statement+`]}}]}`, importer.Rulesets{})
+		if d := cmp.Diff(want+end, rulesOf(text)); d != "" {
+			t.Errorf("%s (-want +got):\n%s%s", statement, d, rep.Fates)
+		}
+	}
+}

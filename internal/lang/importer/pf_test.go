@@ -275,7 +275,7 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		"rdr on em0 proto udp from any to port 53 -> 192.0.2.2\n":       0,
 		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 1,
 		"rdr on em0 proto tcp to port 21:23 -> 192.0.2.2 port 21:*\n":   0,
-		"rdr on em0 proto tcp to any -> 192.0.2.2 port 65000:*\n":      1,
+		"rdr on em0 proto tcp to any -> 192.0.2.2 port 65000:*\n":       1,
 		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       2,
 		"rdr pass on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":  1,
 		"rdr-anchor \"a\"\n": 1,

@@ -2,6 +2,8 @@ package nft
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -9,18 +11,102 @@ import (
 	"levee/internal/lang/importer/match"
 )
 
-// natTo reads a statement dnat or redirect.
-func (p *nftRule) natTo(key string, inner json.RawMessage) {
-	var to struct {
-		Addr, Port, Flags json.RawMessage
-		Family            string
-	}
+// natTarget is where a statement dnat or redirect sends packets.
+type natTarget struct {
+	Addr, Port, Flags json.RawMessage
+	Family            string
+}
+
+// nat reads a statement dnat or redirect. Where its target is taken from a map, the rule becomes
+// one for each.
+func (p *nftRule) nat(key string, inner json.RawMessage) {
+	const what = " does what levee does not"
+	var to natTarget
 	_ = json.Unmarshal(inner, &to)
+	p.done = true
+	if err := p.natMap(key, to); err != nil {
+		p.split = nil
+		p.Unknown(importer.Printable(err.Error(), 200), "keep it in nft")
+	}
+	if p.split == nil {
+		p.sentTo(p.Rule, key, to)
+		p.Unknown(key+what, "keep it in nft")
+	}
+	for _, r := range p.split {
+		r.Unknown = append(r.Unknown, importer.Reason{What: key + what, Instead: "keep it in nft"})
+	}
+}
+
+// natMap makes a rule for each target of a map; none where the target is no map.
+func (p *nftRule) natMap(key string, to natTarget) error {
+	at := &to.Addr
+	kind, inner := object(to.Addr)
+	if kind != "map" {
+		at = &to.Port
+		kind, inner = object(to.Port)
+	}
+	var m struct{ Key, Data json.RawMessage }
+	if kind != "map" || json.Unmarshal(inner, &m) != nil {
+		return nil
+	}
+	if rest, _ := object(to.Port); at == &to.Addr && rest == "map" {
+		return errors.New(key + " takes address and port from two maps")
+	}
+	elems, err := p.keys(m.Data)
+	if err != nil {
+		return err
+	}
+	groups, err := p.byTarget(elems)
+	if err != nil {
+		return err
+	}
+	p.finishQuiet()
+	p.Rule.Unknown = append(p.Rule.Unknown, p.guards...)
+	parts, several := p.mapKey(m.Key)
+	for _, g := range groups {
+		r := *p.Rule
+		r.Unknown = slices.Clone(p.Rule.Unknown)
+		p.narrow(&r, parts, several, g.keys)
+		one := to
+		*map[bool]*json.RawMessage{true: &one.Addr, false: &one.Port}[at == &to.Addr] = g.inner
+		if kind, list := object(g.inner); kind == "concat" {
+			both := array(list)
+			if len(both) != 2 || len(to.Port) > 0 {
+				return fmt.Errorf("%s is not an address and a port", match.Quote(string(g.inner)))
+			}
+			one.Addr, one.Port = both[0], both[1]
+		}
+		p.sentTo(&r, key, one)
+		p.split = append(p.split, &r)
+	}
+	return nil
+}
+
+// byTarget sorts the elements of a map by what they lead to, in order of appearance.
+func (p *nftRule) byTarget(elems []json.RawMessage) (groups []*keyGroup, err error) {
+	index := map[string]*keyGroup{}
+	for _, e := range elems {
+		pair := array(e)
+		if len(pair) != 2 {
+			return nil, fmt.Errorf("%s is not an element of a map", match.Quote(string(e)))
+		}
+		id := string(pair[1])
+		if index[id] == nil {
+			index[id] = &keyGroup{inner: pair[1]}
+			groups = append(groups, index[id])
+		}
+		index[id].keys = append(index[id].keys, pair[0])
+	}
+	return groups, nil
+}
+
+// sentTo notes where a rule sends its packets, unless that cannot be read.
+func (p *nftRule) sentTo(r *importer.ChainRule, key string, to natTarget) {
 	var in match.AddressSpans
 	if text, ok := ends(to.Addr); len(to.Addr) > 0 {
 		a, err := match.ParseSpan(text)
 		if !ok || err != nil {
-			return // taken from a map, or one of several
+			return
 		}
 		in = match.AddressSpans{a}
 	}
@@ -40,13 +126,14 @@ func (p *nftRule) natTo(key string, inner json.RawMessage) {
 			return strings.HasSuffix(f, "random")
 		})}
 	}
+	of := importer.RuleReader{Out: p.Out, Rule: r}
 	switch { // in a table of both
 	case to.Family == "ip", in != nil && in[0].Lo.Is4():
-		p.Both(match.Match{}.With(match.Ether, match.Only4))
+		of.Both(match.Match{}.With(match.Ether, match.Only4))
 	case to.Family == "ip6", in != nil:
-		p.Both(match.Match{}.With(match.Ether, match.Only6))
+		of.Both(match.Match{}.With(match.Ether, match.Only6))
 	}
-	p.SentTo(key, in, key == "dnat" && in == nil, port)
+	of.SentTo(key, in, key == "dnat" && in == nil, port)
 }
 
 // ends reads one value, or a range, as its ends with - between them.

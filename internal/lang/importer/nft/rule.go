@@ -137,9 +137,7 @@ func (p *nftRule) statement(key string, inner json.RawMessage) error {
 		p.Unknown("queue lets a program decide", importer.QueueText)
 		p.done = true
 	case "dnat", "redirect":
-		p.natTo(key, inner)
-		p.Unknown(key+" does what levee does not", "keep it in nft")
-		p.done = true
+		p.nat(key, inner)
 	case "synproxy":
 		p.AnswersSYNs(key)
 		p.done = true

@@ -16,11 +16,7 @@ func (p *nftRule) vmap(inner json.RawMessage) error {
 	if json.Unmarshal(inner, &m) != nil || len(m.Key) == 0 || len(m.Data) == 0 {
 		return fmt.Errorf("%s is not a verdict map", match.Quote(string(inner)))
 	}
-	parts := []json.RawMessage{m.Key}
-	key, list := object(m.Key)
-	if key == "concat" {
-		parts = array(list)
-	}
+	parts, several := p.mapKey(m.Key)
 	elems, err := p.keys(m.Data)
 	if err != nil {
 		return p.soften(err)
@@ -45,12 +41,25 @@ func (p *nftRule) vmap(inner json.RawMessage) error {
 		if i == 0 {
 			r.Remarks = p.Rule.Remarks
 		}
-		if err := p.mapRule(&r, parts, key == "concat", g); err != nil {
+		if err := p.mapRule(&r, parts, several, g); err != nil {
 			return err
 		}
 		p.split = append(p.split, &r)
 	}
+	if last := p.split[len(p.split)-1]; drawsAll(m.Key, elems) && len(last.Unknown) > 0 &&
+		(last.Verb == importer.DoGoto || last.Verb == importer.DoJump) {
+		last.Unknown = last.Unknown[:len(last.Unknown)-1] // what none in front has drawn
+	}
 	return nil
+}
+
+// drawsAll tells whether a number is drawn or counted for each packet, and a map has an element for
+// each that may come.
+func drawsAll(key json.RawMessage, elems []json.RawMessage) bool {
+	kind, inner := object(key)
+	var n struct{ Mod, Offset int }
+	return kind == "numgen" && json.Unmarshal(inner, &n) == nil && n.Mod == len(elems) &&
+		n.Offset == 0
 }
 
 func (p *nftRule) finishQuiet() {
@@ -59,16 +68,24 @@ func (p *nftRule) finishQuiet() {
 	}
 }
 
-// verdictGroup is the keys of a verdict map that have the same verdict.
-type verdictGroup struct {
+// mapKey returns the fields by which a map is asked; several tells that its keys are of several.
+func (p *nftRule) mapKey(raw json.RawMessage) (parts []json.RawMessage, several bool) {
+	if kind, list := object(raw); kind == "concat" {
+		return array(list), true
+	}
+	return []json.RawMessage{raw}, false
+}
+
+// keyGroup is the keys of a map that lead to the same verdict, key, or value.
+type keyGroup struct {
 	key   string
 	inner json.RawMessage
 	keys  []json.RawMessage
 }
 
 // byVerdict sorts the elements of a verdict map by their verdicts, in order of appearance.
-func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*verdictGroup, err error) {
-	index := map[string]*verdictGroup{}
+func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*keyGroup, err error) {
+	index := map[string]*keyGroup{}
 	for _, e := range elems {
 		pair := array(e)
 		if len(pair) != 2 {
@@ -84,7 +101,7 @@ func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*verdictGroup, er
 		}
 		id := string(pair[1])
 		if index[id] == nil {
-			index[id] = &verdictGroup{key: key, inner: inner}
+			index[id] = &keyGroup{key: key, inner: inner}
 			groups = append(groups, index[id])
 		}
 		index[id].keys = append(index[id].keys, pair[0])
@@ -94,10 +111,18 @@ func (p *nftRule) byVerdict(elems []json.RawMessage) (groups []*verdictGroup, er
 
 // mapRule narrows r to the keys of a group and gives it the verdict.
 func (p *nftRule) mapRule(r *importer.ChainRule, parts []json.RawMessage, several bool,
-	g *verdictGroup) error {
+	g *keyGroup) error {
 	if err := p.verdict(r, g.key, g.inner); err != nil {
 		return err
 	}
+	p.narrow(r, parts, several, g.keys)
+	r.CheckFragment()
+	return nil
+}
+
+// narrow leaves of a rule the packets that have one of the keys of a map.
+func (p *nftRule) narrow(r *importer.ChainRule, parts []json.RawMessage, several bool,
+	keys []json.RawMessage) {
 	dims, why := []dim{p.left(parts[0])}, (*importer.Reason)(nil)
 	if several {
 		dims, why = p.leftAll(parts)
@@ -106,9 +131,9 @@ func (p *nftRule) mapRule(r *importer.ChainRule, parts []json.RawMessage, severa
 	}
 	if why != nil {
 		r.Unknown = append(r.Unknown, *why)
-		return nil
+		return
 	}
-	alts, err := p.mapAlts(r, dims, several, g.keys)
+	alts, err := p.mapAlts(r, dims, several, keys)
 	if err == nil && alts != nil {
 		r.Alts, err = importer.Narrow(r.Alts, alts, &p.n.out.Written)
 	}
@@ -116,8 +141,6 @@ func (p *nftRule) mapRule(r *importer.ChainRule, parts []json.RawMessage, severa
 		r.Unknown = append(r.Unknown, importer.Reason{What: importer.Printable(err.Error(), 200),
 			Instead: ""})
 	}
-	r.CheckFragment()
-	return nil
 }
 
 func (p *nftRule) mapAlts(r *importer.ChainRule, dims []dim, several bool,
