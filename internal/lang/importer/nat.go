@@ -11,12 +11,12 @@ import (
 // natTo is the destination to which a rule of a nat chain sends new connections: to this machine,
 // by a redirect, or away from it.
 type natTo struct {
-	what  string     // the action, as its source says it
-	here  bool       // the rules judge the packets, as what they become
-	stays bool       // the destination stays, and the port alone changes
-	some  bool       // of the packets of the rule, those that a condition without words is for
-	port  *Ports     // nil if it stays
-	addr  *match.Set // the destination that rules see; nil if it is one of the machine's own
+	what  string       // the action, as its source says it
+	here  bool         // the rules judge the packets, as what they become
+	stays bool         // the destination stays, and the port alone changes
+	some  bool         // of the packets of the rule, those that a condition without words is for
+	port  *match.Ports // nil if it stays
+	addr  *match.Set   // the destination that rules see; nil if it is one of the machine's own
 	// it is for packets of any state, and the rules are judged without it where it has no words
 	alone   bool
 	arrives bool // so it is for some
@@ -25,7 +25,7 @@ type natTo struct {
 // SentTo notes what an action of nat does with the packets of the rule: its destination becomes an
 // address of addr, one of the machine's own if that is none, or stays; its port one of port, or
 // stays where that is nil. Nothing is noted where some of addr are of loopback and others are not.
-func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, port *Ports) {
+func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, port *match.Ports) {
 	to := &natTo{what: what, here: len(addr) == 0, stays: stays, port: port}
 	if len(addr) > 0 {
 		to.here = addr.Within(match.Loopback)
@@ -39,7 +39,7 @@ func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, po
 
 // Translated notes that pf makes packets of the rule those to another address and port, nil if it
 // stays, before its rules judge them; by pass they do not.
-func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port *Ports) {
+func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port *match.Ports) {
 	p.Rule.carryFilled(p.Out.Fills)
 	p.Rule.Filled = nil
 	p.Rule.nat = &natTo{what: what, here: !pass, addr: addr, port: port, alone: true}
@@ -50,7 +50,7 @@ func (p *RuleReader) Translated(what string, pass bool, addr *match.Set, port *P
 type redirected struct {
 	r    *ChainRule
 	m    match.Match
-	port *portPart // what becomes of their port; nil if it stays
+	port *match.PortPart // what becomes of their port; nil if it stays
 }
 
 // byPort takes packets of a rule apart by what becomes of their ports. It fails where a policy
@@ -62,11 +62,11 @@ func (n redirected) byPort() (out []redirected, ok bool) {
 	if !n.m.HasTransport() {
 		return nil, false
 	}
-	parts, ok := n.r.nat.port.parts(n.m.Fields[match.Port])
+	parts, ok := n.r.nat.port.Parts(n.m.Fields[match.Port])
 	for _, p := range parts {
 		part := redirected{n.r, n.m, &p}
 		if len(parts) > 1 {
-			part.m = n.m.With(match.Port, p.of)
+			part.m = n.m.With(match.Port, p.Of)
 		}
 		out = append(out, part)
 	}
@@ -402,7 +402,7 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 	as, addr := m, r.nat != nil && r.nat.addr != nil
 	here := r.nat != nil && r.nat.here && !r.nat.alone && !r.nat.stays
 	if n.port != nil {
-		as.Fields[match.Port] = n.port.as
+		as.Fields[match.Port] = n.port.As
 	}
 	if addr {
 		as.To = match.Address{In: r.nat.addr}
@@ -417,8 +417,8 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		if n.port == nil {
 			return true
 		}
-		arrived, ok := n.port.arrived(both.Fields[match.Port])
-		if both.Fields[match.Port] = arrived; m.Fields[match.Port] == nil && n.port.one {
+		arrived, ok := n.port.Arrived(both.Fields[match.Port])
+		if both.Fields[match.Port] = arrived; m.Fields[match.Port] == nil && n.port.One {
 			both.Fields[match.Port] = nil
 		}
 		return ok

@@ -18,6 +18,7 @@ import (
 	"levee/internal/lang/diag"
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/classbench"
+	"levee/internal/lang/importer/tool"
 )
 
 const long = `Print a policy made from the rules of another tool. What cannot be carried
@@ -41,7 +42,7 @@ func New(base *cli.Env, gate func() *lockout.Gate) *cobra.Command {
 		newClassBench(e), newIPTables(e), newNFT(e), newPF(e))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			if give := importer.Instead(args[0]); give != "" {
+			if give := tool.Instead(args[0]); give != "" {
 				return cli.Usagef(cmd, "there is no format %q: %s", args[0], give)
 			}
 		}

@@ -3,7 +3,6 @@ package iptables
 import (
 	"strings"
 
-	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
 )
 
@@ -28,14 +27,14 @@ func (p *ipRule) natTo() {
 		}
 		in = match.AddressSpans{a}
 	}
-	var to *importer.Ports
+	var to *match.Ports
 	if port != "" {
 		port, base, counts := strings.Cut(port, "/")
 		s, err := match.ParseSpansOf(match.ServicePorts(port), "-", 0xffff)
 		if err != nil {
 			return
 		}
-		to = &importer.Ports{Span: s[0], Any: p.draws, Counts: counts}
+		to = &match.Ports{Span: s[0], Any: p.draws, Counts: counts}
 		if b, err := match.ParseSpansOf(base, "-", 0xffff); counts {
 			if err != nil {
 				return

@@ -110,7 +110,7 @@ func (p *nftRule) sentTo(r *importer.ChainRule, key string, to natTarget) {
 		}
 		in = match.AddressSpans{a}
 	}
-	var port *importer.Ports
+	var port *match.Ports
 	if text, ok := ends(to.Port); len(to.Port) > 0 {
 		s, err := match.ParseSpansOf(text, "-", 0xffff)
 		if !ok || err != nil {
@@ -122,7 +122,7 @@ func (p *nftRule) sentTo(r *importer.ChainRule, key string, to natTarget) {
 		} else {
 			_ = json.Unmarshal(to.Flags, &flags)
 		}
-		port = &importer.Ports{Span: s[0], Any: slices.ContainsFunc(flags, func(f string) bool {
+		port = &match.Ports{Span: s[0], Any: slices.ContainsFunc(flags, func(f string) bool {
 			return strings.HasSuffix(f, "random")
 		})}
 	}

@@ -111,7 +111,7 @@ const translateHint = "write rules with the addresses and ports before the rewri
 
 // target reads what a destination becomes: one address, and a port or none. Its family narrows the
 // rule, as pf has it.
-func (r *pfRule) target(t []pfToken) (to *match.Set, port *importer.Ports, ok bool) {
+func (r *pfRule) target(t []pfToken) (to *match.Set, port *match.Ports, ok bool) {
 	if len(t) == 0 {
 		return nil, nil, false
 	}
@@ -141,13 +141,13 @@ func (r *pfRule) target(t []pfToken) (to *match.Set, port *importer.Ports, ok bo
 
 // targetPort reads what a port becomes: one, or one of a range, as far behind its first as the port
 // of the packet behind the first that the rule is about (pf_get_translation).
-func (r *pfRule) targetPort(text string) (*importer.Ports, bool) {
+func (r *pfRule) targetPort(text string) (*match.Ports, bool) {
 	lo, hi, isRange := strings.Cut(text, ":")
 	first, err := match.ParseSpansOf(match.ServicePorts(lo), ":", 0xffff)
 	if err != nil {
 		return nil, false
 	}
-	to := &importer.Ports{Span: first[0]}
+	to := &match.Ports{Span: first[0]}
 	if !isRange {
 		return to, true
 	}
