@@ -52,6 +52,19 @@ func (c *Chain) Rewrites() bool {
 	})
 }
 
+// AsksDestinations tells whether a rule of the chain, or of one that it leads to, is about some
+// destination addresses or ports: behind nat it sees those that nat has given.
+func (c *Chain) AsksDestinations() bool {
+	return slices.ContainsFunc(Reached(c), func(of *Chain) bool {
+		return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool {
+			return slices.ContainsFunc(r.Alts, func(m match.Match) bool {
+				return m.To.In != nil || len(m.To.Not) > 0 || m.ToDyn != nil ||
+					m.Fields[match.Port] != nil
+			})
+		})
+	})
+}
+
 // mayDrop tells whether the chain, or one that it leads to, drops something.
 func (c *Chain) mayDrop() bool { return c.Drop || drops(c, map[*Chain]bool{}) }
 

@@ -360,3 +360,31 @@ func TestMapsOfNat(t *testing.T) {
 		}
 	}
 }
+
+// TestAFilterOfWaysBackBehindNat: firewalld's look at the way back was left out where the set sends a
+// port elsewhere, though it does not ask for destinations.
+func TestAFilterOfWaysBackBehindNat(t *testing.T) {
+	for condition, want := range map[string]string{
+		`{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, ` +
+			`"right": false}}`: "drop ipv4 not reverse-path strict\n",
+		`{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, ` +
+			`"right": 54}}`: "", // which it has behind nat
+	} {
+		text, rep := nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "n"}},`+
+			`{"chain": {"family": "ip", "table": "n", "name": "pre", "type": "nat", "hook": `+
+			`"prerouting", "prio": -100, "policy": "accept"}},`+
+			`{"chain": {"family": "ip", "table": "n", "name": "way", "type": "filter", "hook": `+
+			`"prerouting", "prio": -90, "policy": "accept"}},`+
+			`{"chain": {"family": "ip", "table": "n", "name": "in", "type": "filter", "hook": `+
+			`"input", "prio": 0, "policy": "accept"}},`+
+			`{"rule": {"family": "ip", "table": "n", "chain": "pre", "expr": [{"match": {"op": `+
+			`"==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 53}}, `+
+			`{"redirect": {"port": 54}}]}},`+
+			`{"rule": {"family": "ip", "table": "n", "chain": "way", "expr": [`+condition+
+			`, {"drop": null}]}}]}`, importer.Rulesets{})
+		if got := rulesOf(text); !strings.HasPrefix(got, want) || want == "" &&
+			strings.Contains(got, "drop") {
+			t.Errorf("%s\n%s\n%s", condition, got, rep.Fates)
+		}
+	}
+}

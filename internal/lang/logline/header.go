@@ -315,6 +315,9 @@ var ownTimes = []string{
 // ownTime reads one of them.
 func ownTime(line []byte, now time.Time) time.Time {
 	line = bytes.TrimPrefix(line, []byte("<W>")) // a warning, of Mumble's server
+	if t, ok := epoch(line, now); ok {
+		return t
+	}
 	stamp := line[:min(len(line), 40)]
 	if bytes.HasPrefix(stamp, []byte("[")) {
 		stamp, _, _ = bytes.Cut(stamp[1:], []byte("]"))
@@ -336,6 +339,19 @@ func ownTime(line []byte, now time.Time) time.Time {
 		return t
 	}
 	return time.Time{}
+}
+
+// epoch reads the seconds since 1970, with thousandths, at the beginning of a line of Squid's.
+func epoch(line []byte, now time.Time) (t time.Time, ok bool) {
+	seconds, rest, ok := bytes.Cut(line, []byte("."))
+	thousandths, _, behind := bytes.Cut(rest, []byte(" "))
+	if !ok || !behind || len(seconds) != 10 || len(thousandths) != 3 || !digits(seconds) ||
+		!digits(thousandths) {
+		return t, false
+	}
+	s, _ := strconv.ParseInt(string(seconds), 10, 64)
+	ms, _ := strconv.ParseInt(string(thousandths), 10, 64)
+	return time.Unix(s, ms*int64(time.Millisecond)).In(now.Location()), true
 }
 
 // taiStamp reads a TAI64N label, as multilog and s6 write it: https://cr.yp.to/libtai/tai64.html.

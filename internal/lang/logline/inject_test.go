@@ -119,6 +119,24 @@ func TestNoPatternBelievesWhatClientsWrite(t *testing.T) {
 	}
 }
 
+// TestGiteaByASocketNamesNobody: by a Unix socket Gitea knows no address of a client, and the one that
+// was leased stood in the user name.
+func TestGiteaByASocketNamesNobody(t *testing.T) {
+	const before = "2026/11/25 01:31:58 ...ers/web/auth/auth.go:200:SignInPost() [I] Failed " +
+		"authentication attempt for "
+	for _, name := range []string{"x from 192.0.2.1:5", "x from 192.0.2.1:5: y",
+		"x from [2001:db8::1]:5: y", "x from 192.0.2.1:5: user does not exist [uid: 0, name: x",
+		"x from 192.0.2.1:5: "} {
+		for _, why := range []string{"", ": user's password is invalid",
+			": user does not exist [uid: 0, name: " + name + ", keyid: 0]"} {
+			line := before + name + " from @" + why
+			if a, r := find(t, "gitea-auth", line); r == Matched {
+				t.Errorf("%s is shut out by %q", a, line)
+			}
+		}
+	}
+}
+
 // notVictim judges a line by all rows that a source may have beside the one that it is of.
 func notVictim(t *testing.T, of Format, line, victim string) {
 	h, message := Split([]byte(line), now)

@@ -145,6 +145,19 @@ var fileFormats = []Format{
 		Patterns: []string{
 			"(<word>@<addr>) [WARNING] Authentication failed for user [<text>]",
 		}},
+	{Name: "rsync-auth",
+		What: "a password was wrong, or a user may not (rsync's daemon)",
+		Patterns: []string{
+			ofRsync("auth failed on module <word> from <word> (<addr>)<| for <word>>: <password " +
+				"mismatch|no matching rule|denied by rule|unauthorized user|invalid challenge " +
+				"response>"),
+		}},
+	{Name: "rsync-probe",
+		What: "a module that there is not, or that the client may not ask for (rsync's daemon)",
+		Patterns: []string{
+			ofRsync("unknown module '<text>' tried from <word> (<addr>)"),
+			ofRsync("rsync denied on module <word> from <word> (<addr>)"),
+		}},
 	{Name: "mysql-auth",
 		What: "a password was wrong (MySQL, MariaDB)",
 		Patterns: []string{
@@ -221,6 +234,11 @@ func ofVsftpd(message string) string {
 	return "<word> <word> < |><number> " + clock + " <number> [pid <number>] [<text>] " + message
 }
 
+// ofRsync is a message of rsync's daemon, behind the time and the number in its own file.
+func ofRsync(message string) string {
+	return "<|<number>/<number>/<number> " + clock + " [<number>] >" + message
+}
+
 // ofMySQL is a message of MySQL or MariaDB, behind its time, its thread and how grave it is.
 func ofMySQL(message string) string {
 	return "<|<word> <|< |><word> ><|<number> >[<Warning|Note>] <|[<word>] [<word>] >>" + message
@@ -263,6 +281,24 @@ var webFormats = []Format{
 			"<addr>:<number> [<word>] <word> <word>/<<NOSRV> <word> 400 <text> <quote><<BADREQ>" +
 				"<quote>",
 		}},
+	{Name: "squid-auth",
+		What: "a password was missing or wrong, in the access log (Squid); each client asks once " +
+			"without",
+		Patterns: []string{ofSquid("407")}},
+	{Name: "squid-denied",
+		What:     "the rules forbid it, in the access log (Squid)",
+		Patterns: []string{ofSquid("403")}},
+	{Name: "tinyproxy-denied",
+		What: "a client that may not use it (Tinyproxy)",
+		Patterns: []string{
+			ofTinyproxy("Unauthorized connection from <quote><addr><quote>."),
+			ofTinyproxy("Unauthorized connection from <quote><word><quote> [<addr>]."),
+		}},
+	{Name: "nrpe-denied", Programs: []string{"nrpe"},
+		What: "a client that may not ask (NRPE)",
+		Patterns: []string{
+			"Host <addr> is not allowed to talk to us!",
+		}},
 	{Name: "wordpress-auth", Programs: []string{"wordpress"},
 		What: "a password was wrong, or users were listed (WordPress with WP fail2ban)",
 		Patterns: []string{
@@ -286,6 +322,13 @@ var webFormats = []Format{
 		Patterns: []string{
 			"<number>/<number>/<number> " + clock + " <word> [<word>] <|[<word>] >Failed " +
 				"authentication attempt for <text> from <|[><addr><|]>:<number><|: <text>>",
+		},
+		// Of a client by a Unix socket, without a header of a proxy, it has @ for the address, and
+		// any other is in the user name.
+		Except: []string{
+			"<number>/<number>/<number> " + clock + " <word> [<word>] <|[<word>] >Failed " +
+				"authentication attempt for <text> from <|[><addr><|]>:<number>: <text> from " +
+				"@<|: <text>>",
 		}},
 	{Name: "gitlab-auth",
 		What: "a password was wrong, in application.log and application_json.log (GitLab)",
@@ -361,6 +404,17 @@ func ofKeycloak(q string) string {
 		v("userId", "<word>") + "<|" + v("sessionId", "<word>") + ">" + v("ipAddress", "<addr>") +
 		v("error", "<user_not_found|user_disabled|user_temporarily_disabled|"+
 			"invalid_user_credentials>") + "<text>"
+}
+
+// ofSquid is a line of Squid's access log in its own format. What it took is padded to six places.
+func ofSquid(status string) string {
+	return "<number>.<number> <     |    |   |  | |><number> <addr> TCP_DENIED/" + status + " <text>"
+}
+
+// ofTinyproxy is a message of Tinyproxy, behind how grave it is, its time and its number in its own
+// file.
+func ofTinyproxy(message string) string {
+	return "<|NOTICE    <word> <|< |><number> " + clock + " [<number>]: >" + message
 }
 
 // ofHAProxy is a line of HAProxy's httplog without captured cookies, behind syslog's header.

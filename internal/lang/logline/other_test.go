@@ -202,6 +202,35 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 			log + `haproxy[7]: 203.0.113.9:5 [25/Nov/2026:01:31:58.608] main main/<NOSRV> ` +
 				`-1/-1/-1/-1/1 400 0 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>"`,
 		},
+		"rsync-auth": {
+			"2026/11/25 01:31:58 [3904] auth failed on module data from UNKNOWN (203.0.113.9) for " +
+				"bob: password mismatch",
+			"2026/11/25 01:31:58 [3927] auth failed on module data from a.example (2001:db8::9) " +
+				"for eve: no matching rule",
+			log + "rsyncd[7]: auth failed on module data from a.example (203.0.113.9): " +
+				"unauthorized user",
+		},
+		"rsync-probe": {
+			"2026/11/25 01:31:58 [3983] unknown module 'no there' tried from UNKNOWN (203.0.113.9)",
+			log + "rsyncd[7]: rsync denied on module data from a.example (203.0.113.9)",
+		},
+		"squid-auth": {
+			"1764034318.729      0 203.0.113.9 TCP_DENIED/407 3945 CONNECT a.example:443 - " +
+				"HIER_NONE/- text/html",
+			"1764034318.729     12 2001:db8::9 TCP_DENIED/407 4027 GET http://a.example/ bob " +
+				"HIER_NONE/- text/html",
+		},
+		"squid-denied": {
+			"1764034318.729 123456 203.0.113.9 TCP_DENIED/403 3945 GET http://a.example/ - " +
+				"HIER_NONE/- text/html",
+		},
+		"tinyproxy-denied": {
+			"NOTICE    Nov 25 01:31:58.922 [4158]: Unauthorized connection from \"203.0.113.9\".",
+			log + "tinyproxy[7]: Unauthorized connection from \"a.example\" [203.0.113.9].",
+		},
+		"nrpe-denied": {
+			log + "nrpe[7]: Host 203.0.113.9 is not allowed to talk to us!",
+		},
 		"wordpress-auth": {
 			log + "wordpress(shop.example)[7]: Authentication failure for bob from 203.0.113.9",
 			log + "wordpress(shop.example)[7]: XML-RPC authentication attempt for unknown user a " +

@@ -350,7 +350,7 @@ func (n *nftables) toInput() (picked []*nftChain) {
 		switch {
 		case c.hook == "input":
 			input = append(input, &c.Chain)
-		case c.hook == "prerouting" && c.prio >= rewrites:
+		case c.hook == "prerouting" && c.prio >= rewrites && c.AsksDestinations():
 		case c.hook == "prerouting", c.hook == "ingress" && n.opts.Device != "" &&
 			(c.dev == n.opts.Device || c.dev == "" && !n.others):
 			early = append(early, &c.Chain)
