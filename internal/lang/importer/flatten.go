@@ -18,6 +18,7 @@ type frame struct {
 // entry is the beginning of the statements of a base chain.
 type entry struct {
 	chain *Chain
+	of    match.Match // the packets that come to it here
 	at    int
 }
 
@@ -229,7 +230,7 @@ func (fl *flattener) base(i int, c match.Match, top bool) {
 	if c = c.And(&b.Family); c.Never {
 		return
 	}
-	fl.entries = append(fl.entries, entry{b, len(fl.out.pending)})
+	fl.entries = append(fl.entries, entry{b, c, len(fl.out.pending)})
 	if fl.walk(b, 0, c, nil, i) {
 		return
 	}

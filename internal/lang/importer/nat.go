@@ -330,7 +330,7 @@ func (fl *flattener) inputBegins(nat *Chain) (at int, ok bool) {
 	at = -1
 	var first *Chain
 	for _, e := range fl.entries {
-		both := nat.Family.And(&e.chain.Family)
+		both := nat.Family.And(&e.of)
 		switch {
 		case both.Never:
 		case first == nil && !e.chain.before:

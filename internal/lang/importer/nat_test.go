@@ -361,8 +361,8 @@ func TestMapsOfNat(t *testing.T) {
 	}
 }
 
-// TestAFilterOfWaysBackBehindNat: firewalld's look at the way back was left out where the set sends a
-// port elsewhere, though it does not ask for destinations.
+// TestAFilterOfWaysBackBehindNat: firewalld's look at the way back was left out where the set sends
+// a port elsewhere, though it does not ask for destinations.
 func TestAFilterOfWaysBackBehindNat(t *testing.T) {
 	for condition, want := range map[string]string{
 		`{"match": {"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, ` +
@@ -386,5 +386,43 @@ func TestAFilterOfWaysBackBehindNat(t *testing.T) {
 			strings.Contains(got, "drop") {
 			t.Errorf("%s\n%s\n%s", condition, got, rep.Fates)
 		}
+	}
+}
+
+// TestDropsOfOneFamilyInFrontOfNat: a chain of nat of IPv4 was left out where a chain in front of
+// it drops packets of IPv4, and that at input is for both families, as Docker has it.
+func TestDropsOfOneFamilyInFrontOfNat(t *testing.T) {
+	chain := func(family, name, kind, hook, prio, policy string) string {
+		return `{"chain": {"family": "` + family + `", "table": "n", "name": "` + name +
+			`", "type": "` + kind + `", "hook": "` + hook + `", "prio": ` + prio +
+			`, "policy": "` + policy + `"}},`
+	}
+	rule := func(family, name, field, right, verdict string) string {
+		return `{"rule": {"family": "` + family + `", "table": "n", "chain": "` + name +
+			`", "expr": [` + match("==", field, right) + `, ` + verdict + `]}}`
+	}
+	text, rep := nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "n"}},`+
+		`{"table": {"family": "inet", "name": "n"}},`+
+		chain("ip", "raw", "filter", "prerouting", "-300", "accept")+
+		chain("ip", "pre", "nat", "prerouting", "-100", "accept")+
+		chain("inet", "in", "filter", "input", "0", "drop")+
+		rule("ip", "raw", payload("ip", "daddr"), `"172.17.0.2"`, `{"drop": null}`)+","+
+		rule("ip", "pre", payload("udp", "dport"), "53", `{"dnat": {"addr": "172.17.0.2"}}`)+","+
+		rule("inet", "in", payload("tcp", "dport"), "22", `{"accept": null}`)+`]}`,
+		importer.Rulesets{})
+	if got := rulesOf(text); !strings.HasPrefix(got, "drop to 172.17.0.2\npass ipv4 udp port 53\n") {
+		t.Errorf("%s\n%s", got, rep.Fates)
+	}
+}
+
+// TestALimitThatReturnsBeforeOtherRules: what a rule returns up to a rate was passed in any number,
+// where rules for other packets stand between it and the drop of what is above.
+func TestALimitThatReturnsBeforeOtherRules(t *testing.T) {
+	text, rep := fromIPTables(t, importer.Rulesets{}, "*filter\n:INPUT ACCEPT [0:0]\n:L - [0:0]\n"+
+		"-A INPUT -j L\n-A L -p icmp -m icmp --icmp-type 8 -m limit --limit 10/sec --limit-burst "+
+		"20 -j RETURN\n-A L -p tcp -m tcp --dport 22 -j RETURN\n-A L -j DROP\nCOMMIT\n")
+	if got := rulesOf(text); !strings.Contains(got, "limit icmp type 8 rate 10/s burst 20\n") ||
+		rep.Fates.Widened > 0 {
+		t.Errorf("%s\n%s", got, rep.Fates)
 	}
 }

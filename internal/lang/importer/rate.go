@@ -191,7 +191,9 @@ func WindowRate(n, in uint64) *Rate {
 // dropsNext tells whether the rules of the chain from n on, and its policy, drop all packets of m.
 func dropsNext(ch *Chain, n int, m *match.Match) bool {
 	for _, r := range ch.Rules[n:] {
-		if r.idle() {
+		if r.idle() || !slices.ContainsFunc(r.Alts, func(a match.Match) bool {
+			return !m.Compatible(&a) || !m.And(&a).Never
+		}) {
 			continue
 		}
 		jumps := (r.Verb == DoJump || r.Verb == DoGoto) && len(r.Unknown) == 0 &&

@@ -318,6 +318,10 @@ func ownTime(line []byte, now time.Time) time.Time {
 	if t, ok := epoch(line, now); ok {
 		return t
 	}
+	if rest, ok := bytes.CutPrefix(line, []byte("NOTICE    ")); ok { // of Tinyproxy
+		t, _ := oldStamp(rest, now)
+		return t
+	}
 	stamp := line[:min(len(line), 40)]
 	if bytes.HasPrefix(stamp, []byte("[")) {
 		stamp, _, _ = bytes.Cut(stamp[1:], []byte("]"))

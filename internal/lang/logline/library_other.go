@@ -414,7 +414,7 @@ func ofSquid(status string) string {
 // ofTinyproxy is a message of Tinyproxy, behind how grave it is, its time and its number in its own
 // file.
 func ofTinyproxy(message string) string {
-	return "<|NOTICE    <word> <|< |><number> " + clock + " [<number>]: >" + message
+	return "<|NOTICE    <word> <number> " + clock + " [<number>]: >" + message
 }
 
 // ofHAProxy is a line of HAProxy's httplog without captured cookies, behind syslog's header.
