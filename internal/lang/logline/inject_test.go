@@ -119,8 +119,8 @@ func TestNoPatternBelievesWhatClientsWrite(t *testing.T) {
 	}
 }
 
-// TestGiteaByASocketNamesNobody: by a Unix socket Gitea knows no address of a client, and the one that
-// was leased stood in the user name.
+// TestGiteaByASocketNamesNobody: by a Unix socket Gitea knows no address of a client, and the one
+// that was leased stood in the user name.
 func TestGiteaByASocketNamesNobody(t *testing.T) {
 	const before = "2026/11/25 01:31:58 ...ers/web/auth/auth.go:200:SignInPost() [I] Failed " +
 		"authentication attempt for "
