@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -375,10 +377,25 @@ func (e *env) setChange(done string,
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.Stdout, "%s: %s %s on %s\n", name, entryCount(len(entries)), done,
+		fmt.Fprintf(e.Stdout, "%s: %s %s on %s\n", name, entryCount(distinct(entries)), done,
 			strings.Join(devs, ", "))
 		return nil
 	}
+}
+
+// distinct counts entries, those that are named more than once once.
+func distinct(entries []sets.Entry) (n int) {
+	order := make([]int32, len(entries)) // a million entries are not copied
+	for i := range order {
+		order[i] = int32(i)
+	}
+	compare := func(i, j int32) int {
+		a, b := &entries[i], &entries[j]
+		return cmp.Or(a.Prefix.Compare(b.Prefix), strings.Compare(a.Name, b.Name),
+			a.Service.Compare(b.Service))
+	}
+	slices.SortFunc(order, compare)
+	return len(slices.CompactFunc(order, func(i, j int32) bool { return compare(i, j) == 0 }))
 }
 
 func (e *env) setDel(cmd *cobra.Command, name string, words []string, f *setFlags) error {

@@ -171,7 +171,10 @@ func TestFormats(t *testing.T) {
 			"b,192.0.2.2,\"an open one\nc,192.0.2.3\nd,192.0.2.4\n\"x\",192.0.2.5\n",
 			"[192.0.2.1/32 192.0.2.2/32] 2 0"},
 		{"CSV without the column", second, "a\nb\nc\n", "is this the format"},
-		{"too many", of(nil), strings.Repeat("192.0.2.1\n", 31), "raise its max"},
+		{"too many", of(nil), strings.Repeat("192.0.2.1\n", 9) + "198.51.100.1-198.51.100.254\n" +
+			"203.0.113.1-203.0.113.254\n192.0.2.2-192.0.2.9\n", "raise its max"},
+		{"one, named more often than the set has room", of(nil),
+			strings.Repeat("192.0.2.1\n192.0.2.2/32\n", 500), "[192.0.2.1/32 192.0.2.2/32] 0 0"},
 	} {
 		l, err := Read(strings.NewReader(test.text), test.of, 30)
 		got := ""

@@ -121,9 +121,7 @@ func (in *reader) name(text string) (bool, error) {
 	if err != nil || literal.AllDigits(p.Name.Last(1).String()) {
 		return false, nil
 	}
-	if len(in.out.Names) >= in.most {
-		return true, fmt.Errorf("%w: the set takes at most %d; raise its max", ErrTooMany, in.most)
-	}
-	in.out.Names = append(in.out.Names, p.String())
-	return true, nil
+	var full error
+	in.out.Names, full = another(in.out.Names, p.String(), in.most, strings.Compare)
+	return true, full
 }

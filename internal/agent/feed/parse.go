@@ -118,11 +118,32 @@ func (in *reader) read(r io.Reader) (*List, error) {
 		return nil, fmt.Errorf("%d of %d entries are no %s, the first %s: is this the format that "+
 			"the source names?", in.bad, all, in.what(), l.first())
 	}
-	slices.SortFunc(l.Prefixes, netip.Prefix.Compare)
-	l.Prefixes = slices.Compact(l.Prefixes)
-	slices.Sort(l.Names)
-	l.Names = slices.Compact(l.Names)
+	var err, err2 error
+	l.Prefixes, err = once(l.Prefixes, in.most, netip.Prefix.Compare)
+	l.Names, err2 = once(l.Names, in.most, strings.Compare)
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
 	return l, nil
+}
+
+// another adds an entry. An entry that is named more than once is one: where there are twice as
+// many as there may be, they are counted so.
+func another[T comparable](list []T, e T, most int, compare func(a, b T) int) ([]T, error) {
+	if len(list) < 2*most {
+		return append(list, e), nil
+	}
+	list, err := once(list, most, compare)
+	return append(list, e), err
+}
+
+// once returns a list sorted, each entry once. More than most are an error.
+func once[T comparable](list []T, most int, compare func(a, b T) int) ([]T, error) {
+	slices.SortFunc(list, compare)
+	if list = slices.Compact(list); len(list) > most {
+		return nil, fmt.Errorf("%w: the set takes at most %d; raise its max", ErrTooMany, most)
+	}
+	return list, nil
 }
 
 // begins looks at the beginning, and takes a byte order mark away. Servers that ask for a password
@@ -186,11 +207,11 @@ func (in *reader) add(text string, place func() string) (bool, error) {
 			in.skip(place(), text, fmt.Sprintf("is shorter than /%d", bound))
 			continue
 		}
-		if len(in.out.Prefixes) >= in.most {
-			return true, fmt.Errorf("%w: the set takes at most %d; raise its max", ErrTooMany,
-				in.most)
+		var err error
+		in.out.Prefixes, err = another(in.out.Prefixes, p, in.most, netip.Prefix.Compare)
+		if err != nil {
+			return true, err
 		}
-		in.out.Prefixes = append(in.out.Prefixes, p)
 	}
 	return true, nil
 }
