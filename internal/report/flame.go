@@ -21,7 +21,8 @@ type FlameClass struct{ Name, Colour string }
 type frame struct {
 	name     string
 	colour   string
-	count    int // of samples that have it on their stack
+	was      string // what its title says of the graph before
+	count    int    // of samples that have it on their stack
 	children map[string]*frame
 }
 
@@ -111,8 +112,8 @@ func (n *frame) write(m *markup, x, y, scale float64, all int) {
 		return
 	}
 	share := 100 * float64(n.count) / float64(all)
-	m.addf(`<g class="f"><title>%s: %.2f %%, %d samples</title><rect x="%.2f" y="%.0f" width="%.2f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`,
-		html.EscapeString(n.name), share, n.count, x, y, width, rowHeight-1, n.colour)
+	m.addf(`<g class="f"><title>%s: %.2f %%, %d samples%s</title><rect x="%.2f" y="%.0f" width="%.2f" height="%d" fill="%s" stroke="#fff" stroke-width="0.5"/>`,
+		html.EscapeString(n.name), share, n.count, n.was, x, y, width, rowHeight-1, n.colour)
 	m.text(x+3, y+13, "", shortened(n.name, width))
 	m.addf("</g>\n")
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {

@@ -307,7 +307,7 @@ func TestSharesAreOfValidWindowsOnly(t *testing.T) {
 	if f := r.Functions[0]; f.Name != "bpf_prog_x" || f.Share != 87.5 {
 		t.Errorf("first function %+v", f)
 	}
-	if svg := string(r.Flame()); !strings.Contains(svg,
+	if svg := string(r.Flame(nil)); !strings.Contains(svg,
 		"<title>napi_poll: 87.50 %, 525 samples</title>") {
 		t.Errorf("no such frame in\n%s", svg)
 	}
@@ -440,7 +440,7 @@ func TestAnInterruptedProfileSaysSoAndLeavesNothing(t *testing.T) {
 		!strings.Contains(b.String(), "repeat: levee bench profile") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	svg := string(r.Flame())
+	svg := string(r.Flame(nil))
 	if d := r.Document(); d.Incomplete == "" {
 		t.Errorf("document %+v", d)
 	}

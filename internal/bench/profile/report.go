@@ -386,11 +386,17 @@ func newFlame() *report.Flame {
 	return report.NewFlame(classes...)
 }
 
-// Flame draws the flame graph.
-func (r *Report) Flame() []byte {
-	return r.flame.SVG("What the receiving core does: "+r.Rung,
-		fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the "+
-			"lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU))
+// Flame draws the flame graph; since another one, nil for none.
+func (r *Report) Flame(before *report.Flame) []byte {
+	said := fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the "+
+		"lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU)
+	if before != nil {
+		const most = 3
+		if gone := r.flame.Since(before); len(gone) > 0 {
+			said = "Gone: " + strings.Join(gone[:min(most, len(gone))], ", ") + ". " + said
+		}
+	}
+	return r.flame.SVG("What the receiving core does: "+r.Rung, said)
 }
 
 func (at *Rate) name() string { return flood.Rate(at.Rate) }
