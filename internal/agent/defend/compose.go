@@ -8,7 +8,6 @@ import (
 
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
-	"levee/internal/agent/kind"
 	"levee/internal/agent/signature"
 	"levee/internal/filter/ir"
 	"levee/internal/lang/action"
@@ -155,21 +154,6 @@ func fits(base, with *policy.Policy) bool {
 	q := *with
 	q.Rules = append(slices.Clone(with.Rules), tail.Rules...)
 	return base.Default.Action == action.Pass && len(ir.Build(&q).Findings) <= before
-}
-
-// limitFor returns a limit by the pattern of a kind, where no drop is clean; "" for one without.
-func limitFor(of *kind.Row, to string, rate float64) string {
-	what := of.Limit
-	if strings.Contains(to, ":") {
-		what = of.Limit6
-	}
-	if what == "" {
-		return ""
-	}
-	if to != "" {
-		what += " to " + to
-	}
-	return "limit " + what + rateText(rate)
 }
 
 // rateText returns a rate as a rule says it, in whole packets a second.

@@ -124,13 +124,13 @@ func completed(j *job, rules []incident.Rule, dropped float64) []incident.Rule {
 func TestEachPatternIsARule(t *testing.T) {
 	for _, row := range kind.Rows {
 		for _, to := range []string{"", "192.0.2.1", "2001:db8::1"} {
-			text := limitFor(&row, to, 100.5)
+			text := row.LimitTo(to, rateText(100.5))
 			if _, ok := valid(text); !ok && row.Limit != "" {
 				t.Errorf("%s to %s: %q", row.Name, to, text)
 			}
 		}
 	}
-	if limitFor(&kind.Rows[kind.Packets], "192.0.2.1", 1) != "" {
+	if kind.Rows[kind.Packets].LimitTo("192.0.2.1", rateText(1)) != "" {
 		t.Error("all packets are limited")
 	}
 }

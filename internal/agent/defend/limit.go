@@ -132,7 +132,7 @@ func (j *job) limit(answer string) (out incident.Rule, fault string) {
 	case episode.LimitByDestination:
 		rate, out.Coverage, n = ofEach(j, destinationOf, least)
 	}
-	text := limitFor(j.Alarm.Kind.Row(), hostText(j.Alarm.To), rate)
+	text := j.Alarm.Kind.Row().LimitTo(hostText(j.Alarm.To), rateText(rate))
 	if answer == episode.LimitByName {
 		text = "limit udp" + j.target() + " dns query" + rateText(rate)
 	}

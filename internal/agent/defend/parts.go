@@ -100,11 +100,7 @@ func (p *watchParts) put(err error, rules int) {
 	if p.tried(err); p == nil || err != nil {
 		return
 	}
-	what := "none"
-	if rules > 0 {
-		what = fmt.Sprint(rules)
-	}
-	p.rules.Saw(time.Now(), what+" in force")
+	p.rules.Saw(time.Now(), fmt.Sprintf("%d in force", rules))
 }
 
 // tried tells whether rules could be put into force.

@@ -23,5 +23,5 @@ func TestLiveRulesThatHaveEndedAreNotToldToBeInForce(t *testing.T) {
 	p.tried(nil)
 	says("2 in force")
 	p.put(nil, 0)
-	says("none in force")
+	says("0 in force")
 }

@@ -218,6 +218,22 @@ func (r *Row) Novel(counter, all float64) float64 {
 	return max(0, (counter-r.Repeat*all)/(1-r.Repeat))
 }
 
+// LimitTo returns a limit by the pattern of the kind, to an address or "" for all, where no drop is
+// clean; "" for a kind without. rate is its end, as in " rate 100/s".
+func (r *Row) LimitTo(to, rate string) string {
+	what := r.Limit
+	if strings.Contains(to, ":") {
+		what = r.Limit6
+	}
+	if what == "" {
+		return ""
+	}
+	if to != "" {
+		what += " to " + to
+	}
+	return "limit " + what + rate
+}
+
 // Of returns the kind with a name, Num if there is none.
 func Of(name string) Kind {
 	at := slices.IndexFunc(Rows[:], func(r Row) bool { return r.Name == name })

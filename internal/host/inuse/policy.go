@@ -152,7 +152,7 @@ func (m *Machine) answers(w *draft) {
 	}
 	w.line(`pass udp from port 123 port { 123, %s } len <= 96 as "ntp-reply"`, high)
 	if all := slices.Concat(m.Asks, m.Transient); len(all) > 0 && !m.Forwards {
-		w.line("# More is asked over UDP, as by %s: what answers passes, in fragments, too.",
+		w.line("# More may be asked over UDP, as by %s: what answers passes, in fragments, too.",
 			label(all[0]))
 		w.line(`pass established as "answers"`)
 		w.line(`fragments track udp as "fragments"`)
