@@ -24,7 +24,6 @@ import (
 	"levee/internal/filter/state"
 	"levee/internal/kernel"
 	"levee/internal/lang/diag"
-	"levee/internal/lang/policy"
 )
 
 // staged is a generation that lies ready beside the one in force.
@@ -240,11 +239,6 @@ func (u *up) describeOptions(p *codegen.Program, t attach.Try, why string) *stor
 	for _, l := range u.live {
 		d.Live, d.LiveOf = append(d.Live, l.Rule), append(d.LiveOf, l.Origin)
 		d.LiveBefore = append(d.LiveBefore, l.Before)
-	}
-	for i := range d.Slots {
-		if sl := &d.Slots[i]; sl.Reason == policy.ByRule.String() && sl.Line == 0 {
-			sl.Where = "live" // a rule of u.live
-		}
 	}
 	for _, f := range u.Files {
 		if f.Sum != "" {
