@@ -64,9 +64,6 @@ func (e *env) query(cmd *cobra.Command, args []string, f *queryFlags) error {
 	if len(args) == 1 && filepath.Ext(match) == ".levee" && !strings.ContainsAny(match, " \t\n") {
 		return cli.Usagef(cmd, "MATCH is missing behind %s", match)
 	}
-	if len(args) == 1 && filepath.Ext(match) == ".levee" && !strings.ContainsAny(match, " \t\n") {
-		return cli.Usagef(cmd, "MATCH is missing behind %s", match)
-	}
 	var name string
 	var text []byte
 	var open func(string) (io.ReadCloser, error)
