@@ -198,6 +198,9 @@ func packetsOf(t *testing.T, id string) uint64 {
 // comes into force.
 func TestNoAnswerOfTheKernelWasTakenForOne(t *testing.T) {
 	n, _ := backNet(t)
+	for _, family := range []string{"ipv4", "ipv6"} { // or a machine that forwards lends its own
+		set(t, family+"/conf/all/forwarding", "0")
+	}
 	res, err := Up(t.Context(), UpOptions{Dev: "lv0", Mode: allModes(t)[0], PolicyPath: "b.levee",
 		Source: []byte(backPolicy)}, compileText(backPolicy))
 	if err != nil {
