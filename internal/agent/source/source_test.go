@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"levee/docs"
 	"levee/internal/agent/source/inlet"
 )
 
@@ -11,6 +12,7 @@ import (
 // the kinds of sources, and nothing found one that a new kind lacked.
 func TestEveryPlaceIsWhole(t *testing.T) {
 	words := map[string]bool{}
+	page, _ := docs.Page("sources")
 	for _, r := range Inputs {
 		for _, w := range append([]string{r.Name}, r.Others...) {
 			if w == "" || words[w] {
@@ -25,6 +27,9 @@ func TestEveryPlaceIsWhole(t *testing.T) {
 		if r.Open == nil || r.Advise == nil || r.At.What == "" ||
 			!strings.HasPrefix(r.At.Form, form) {
 			t.Errorf("%s: the row lacks something", r.Name)
+		}
+		if !strings.Contains(page, "`"+r.Name+" ") {
+			t.Errorf("%s: sources.md has no line of it", r.Name)
 		}
 		for _, o := range r.Options {
 			if o.Word == "" || o.What == "" ||
