@@ -1,7 +1,6 @@
 package region
 
 import (
-	"slices"
 	"sort"
 
 	"levee/internal/lang/field"
@@ -10,9 +9,6 @@ import (
 // box is all packets of a space whose sides have any of these values: sorted, disjoint. A side that
 // is nil has all of its domain; what is behind the end of the list is nil.
 type box [][]field.Range
-
-// is says whether both ask the same.
-func (b box) is(o box) bool { return slices.EqualFunc(b, o, slices.Equal[[]field.Range]) }
 
 // values of a side of the box.
 func (s *space) values(b box, side int) []field.Range {
