@@ -12,6 +12,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/pubsub"
 	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane/lockout"
@@ -49,7 +50,7 @@ func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
 	}
 	return defend.NewManager(defend.ManagerOptions{Incidents: store, Book: book, Sampled: sampled,
 		Sight: sight, Evidence: kept, Baselines: baselines,
-		Peers: defend.NewPeers(session.Peers), Aside: aside.New(parts), Parts: parts,
+		Peers: peers.New(session.Peers), Aside: aside.New(parts), Parts: parts,
 		Log: o.Say, Policy: lockout.InForce, InForce: watcher, Allowed: o.Gate.Live})
 }
 

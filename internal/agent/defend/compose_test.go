@@ -15,6 +15,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/kind"
 	"levee/internal/agent/known"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
@@ -253,7 +254,7 @@ func TestForgedSegmentsMakeNoClients(t *testing.T) {
 	tcp(t, s, "198.51.100.4", packet.SYN, 5) // forged, or refused
 	there := netip.MustParseAddr("198.51.100.1")
 	j := searching(detect.Alarm{Kind: kind.SYN})
-	j.peers, j.good = NewPeers(func() ([]netip.Addr, error) {
+	j.peers, j.good = peers.New(func() ([]netip.Addr, error) {
 		return []netip.Addr{there, there}, nil
 	}), s
 	if r, ok := j.cookie(0); !ok || r.Predicted != 2/float64(s.Len()) {
@@ -312,29 +313,6 @@ func TestWhatLiveRulesAreAgainstIsNotGood(t *testing.T) {
 	w.lost(t.Context(), nil)
 	if n := pass(); n != 1 {
 		t.Errorf("%d good packets where a rule is not in force any more", n)
-	}
-}
-
-// TestPeersAreOfTheLastHourAndBounded: who comes last finds no place, and an error forgets nobody.
-func TestPeersAreOfTheLastHourAndBounded(t *testing.T) {
-	var some []netip.Addr
-	var failed error
-	p := NewPeers(func() ([]netip.Addr, error) { return some, failed })
-	for i := range mostPeers + 10 {
-		some = append(some, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
-	}
-	if known := p.known(); len(known) != mostPeers || !known[some[0]] {
-		t.Errorf("%d are known", len(known))
-	}
-	some, failed = nil, errors.New("no sock_diag")
-	if known := p.known(); len(known) != mostPeers {
-		t.Errorf("%d are known after an error", len(known))
-	}
-	for a := range p.seen {
-		p.seen[a] = time.Now().Add(-2 * goodAge)
-	}
-	if known := p.known(); len(known) != 0 {
-		t.Errorf("%d are known of those that were", len(known))
 	}
 }
 

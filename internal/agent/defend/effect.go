@@ -9,6 +9,7 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/part"
+	"levee/internal/agent/sent"
 	"levee/internal/dataplane"
 )
 
@@ -52,7 +53,7 @@ func (w *Watcher) effect(ctx context.Context, now time.Time, f *episode.Effect) 
 			}
 		}
 	case f.Reset:
-		w.refused = refused{} // what was refused since is of before
+		w.refused = sent.Refused{} // what was refused since is of before
 		for _, e := range w.eyes {
 			e.detector.Reset(now)
 		}
@@ -113,11 +114,11 @@ func (w *Watcher) search(ctx context.Context, now time.Time, s *episode.Search) 
 func (w *Watcher) change(ctx context.Context, p *episode.Put) {
 	c := &changer{kernel: w.kernel, dev: w.Dev, base: w.base, over: w.state, rules: p.Rules,
 		allowed: w.Allowed, steps: p.Steps}
-	peers := w.Peers
+	known := w.Peers
 	go func() {
 		err := part.Try(func() error {
 			if p.Cookie {
-				c.proven = peers.known()
+				c.proven = known.All()
 			}
 			return c.put(ctx)
 		})

@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/kind"
 	"levee/internal/agent/known"
 	"levee/internal/agent/part"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane"
 	"levee/internal/lang/action"
@@ -30,7 +31,7 @@ type job struct {
 	dev      string
 	base     *policy.Policy
 	link     packet.Link
-	peers    *Peers
+	peers    *peers.Table
 	evidence *evidence.Store
 	file     *part.Part // with the evidence
 	flood    *signature.Sample
@@ -132,7 +133,7 @@ func (w *Watcher) apart(frames []frame, a *detect.Alarm, few bool) (flood, crowd
 	}
 	for i := range frames {
 		w.decode(&frames[i])
-		if from := w.packet.Src; few && w.Peers.has(from) ||
+		if from := w.packet.Src; few && w.Peers.Has(from) ||
 			a.Answered && w.regulars.isCrowd(from, of[from]) {
 			crowd = append(crowd, frames[i])
 		} else {

@@ -3,16 +3,13 @@ package defend
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"levee/internal/agent/episode"
+	"levee/internal/agent/sent"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/tap"
-	"levee/internal/host/local"
 	"levee/internal/packet"
 )
 
@@ -30,10 +27,10 @@ type kernel interface {
 	// says.
 	sent(dev string) (packets uint64, ok bool)
 	// refused returns the kernel's counts of refused packets in this network namespace.
-	refused() refusals
+	refused() sent.Refusals
 	// elsewhere is the traffic of all other interfaces of this network namespace; false: nobody
 	// says.
-	elsewhere(dev string) (traffic, bool)
+	elsewhere(dev string) (sent.Traffic, bool)
 }
 
 // sampler gives samples of what the policy on an interface judges.
@@ -84,31 +81,11 @@ func (namespace) live(ctx context.Context, dev string) (*inspect.LiveRules,
 	return rules, out, err
 }
 
-func (namespace) sent(dev string) (uint64, bool) {
-	l, err := netlink.LinkByName(dev)
-	if err != nil || l.Attrs().Statistics == nil {
-		return 0, false
-	}
-	return l.Attrs().Statistics.TxPackets, true
-}
+func (namespace) sent(dev string) (uint64, bool) { return sent.Packets(dev) }
 
-func (namespace) refused() refusals {
-	four, err := os.ReadFile("/proc/thread-self/net/snmp")
-	if err != nil {
-		return refusals{}
-	}
-	six, _ := os.ReadFile("/proc/thread-self/net/snmp6")
-	more, _ := os.ReadFile("/proc/thread-self/net/netstat")
-	return refusalsOf(string(four), string(six), string(more))
-}
+func (namespace) refused() sent.Refusals { return sent.Here() }
 
-func (namespace) elsewhere(dev string) (traffic, bool) {
-	links, err := local.Links()
-	if err != nil {
-		return traffic{}, false
-	}
-	return elsewhere(links, dev)
-}
+func (namespace) elsewhere(dev string) (sent.Traffic, bool) { return sent.Elsewhere(dev) }
 
 func (namespace) ready(ctx context.Context, dev string) error {
 	return dataplane.LiveReady(ctx, dev)

@@ -17,6 +17,8 @@ import (
 	"levee/internal/agent/episode"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
+	"levee/internal/agent/peers"
+	"levee/internal/agent/sent"
 	"levee/internal/await"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
@@ -231,25 +233,25 @@ func (k *fakeKernel) sent(string) (uint64, bool) {
 	return uint64(time.Since(k.begun).Seconds() * goodSampled / 10), k.tells
 }
 
-func (k *fakeKernel) refused() refusals {
+func (k *fakeKernel) refused() sent.Refusals {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lab == nil {
-		return refusals{}
+		return sent.Refusals{}
 	}
 	k.lab.advance(k, time.Now())
-	return refusals{told: true, resets: uint64(k.lab.refused), unwanted: uint64(k.lab.unwanted)}
+	return sent.Refusals{Told: true, Resets: uint64(k.lab.refused), Unwanted: uint64(k.lab.unwanted)}
 }
 
-func (k *fakeKernel) elsewhere(string) (traffic, bool) {
+func (k *fakeKernel) elsewhere(string) (sent.Traffic, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lab == nil {
-		return traffic{}, false
+		return sent.Traffic{}, false
 	}
 	k.lab.advance(k, time.Now())
 	others := uint64(k.lab.others)
-	return traffic{others, others, uint64(k.lab.loop)}, true
+	return sent.Traffic{In: others, Out: others, Loop: uint64(k.lab.loop)}, true
 }
 
 type fakeSampler struct{ *fakeKernel }
@@ -320,7 +322,7 @@ type shell struct {
 	path  string
 	store *incident.Store
 	dev   string
-	peers *Peers
+	peers *peers.Table
 	w     *Watcher
 	end   func()
 }

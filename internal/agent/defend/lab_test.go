@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"levee/internal/agent/incident"
+	"levee/internal/agent/peers"
 	"levee/internal/dataplane/tap"
 	"levee/internal/filter/oracle"
 	"levee/internal/lang/action"
@@ -415,13 +416,13 @@ func newLab(t *testing.T, text string, scale int, others []*stream) *shell {
 		scale: scale, begun: time.Now(), now: time.Now(), each: calmRate,
 		proven: map[netip.Addr]bool{}}
 	s := &shell{T: t, k: k, path: memoryDir(t) + "/incidents.json", dev: "lo"}
-	s.peers = NewPeers(func() (out []netip.Addr, _ error) {
+	s.peers = peers.New(func() (out []netip.Addr, _ error) {
 		for n := range labHosts {
 			out = append(out, labClient(n))
 		}
 		return out, nil
 	})
-	_ = s.peers.look()
+	_ = s.peers.Look()
 	s.begin()
 	return s
 }

@@ -50,7 +50,7 @@ func (j *job) cookie(n int) (incident.Rule, bool) {
 		return incident.Rule{}, false
 	}
 	label := episode.Label(j.ID, j.Round, n)
-	known := j.peers.known()
+	known := j.peers.All()
 	// a SYN of each, and the RST that proves it, which a sample of SYNs alone lacks
 	one := signature.Judged{Packets: j.good.Len(),
 		Dropped: min(j.good.Len(), 2*strangers(j.good, known, kind.SYN.Is, sourceOf))}

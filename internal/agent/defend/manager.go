@@ -14,6 +14,7 @@ import (
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/rulebook"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
@@ -32,7 +33,7 @@ type ManagerOptions struct {
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
-	Peers     *Peers           // whom a cookie need not ask; nil: nobody
+	Peers     *peers.Table     // whom a cookie need not ask; nil: nobody
 	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
 	Parts     *part.Register   // is told what works; nil: nobody is
 	Sight     *Sight           // of what policies pass; nil: nobody compares
@@ -227,7 +228,7 @@ func (m *Manager) begin(ctx context.Context, of *inforce.State, p *policy.Policy
 	if m.Peers != nil {
 		m.asking.Do(func() {
 			known := m.Parts.Begin(part.Help, "clients that are known", "")
-			m.ended.Go(func() { m.Peers.run(ctx, known) })
+			m.ended.Go(func() { m.Peers.Run(ctx, known) })
 		})
 	}
 	parts := newWatchParts(m.Parts, dev)

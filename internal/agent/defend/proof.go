@@ -96,7 +96,7 @@ func (j *job) askProof() (out incident.Rule, fault string) {
 			out.Why = "who sends a query has to ask again over TCP, which proves that he is there"
 			text = "cookie dns udp" + j.target()
 			// a query of each, before it asks again
-			lost = float64(strangers(j.good, j.peers.known(), of, sourceOf))
+			lost = float64(strangers(j.good, j.peers.All(), of, sourceOf))
 		} else {
 			out.Why = "who sends a query has to send it again with a number, which proves that " +
 				"he is there"

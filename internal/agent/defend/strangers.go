@@ -84,7 +84,7 @@ type spared struct {
 func (j *job) spared(share float64) (out spared) {
 	four := !j.Alarm.To.IsValid() || j.Alarm.To.Addr().Is4()
 	all := maps.Clone(j.known)
-	for a := range j.peers.known() { // who has done a handshake
+	for a := range j.peers.All() { // who has done a handshake
 		all[a] = known.Client{Packets: all[a].Packets}
 	}
 	maps.DeleteFunc(all, func(a netip.Addr, _ known.Client) bool {

@@ -11,6 +11,7 @@ import (
 	"levee/internal/agent/detect"
 	"levee/internal/agent/kind"
 	"levee/internal/agent/known"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/signature"
 	"levee/internal/packet"
 )
@@ -79,7 +80,7 @@ func TestStrangersHaveNoHandshake(t *testing.T) {
 		beyond: 1, good: signature.NewSample(packet.Ethernet, nil, 10_000),
 		flood: signature.NewSample(packet.Ethernet, nil, 1000),
 		known: map[netip.Addr]known.Client{friend: {Packets: 100}},
-		peers: NewPeers(func() ([]netip.Addr, error) { return []netip.Addr{guest}, nil })}
+		peers: peers.New(func() ([]netip.Addr, error) { return []netip.Addr{guest}, nil })}
 	j.Of.Collateral = 1e-3
 	j.Of.KeepText = "{ 198.51.100.1, 203.0.113.9 }"
 	j.Of.Keep = []netip.Prefix{netip.PrefixFrom(friend, 32), netip.PrefixFrom(guest, 32)}

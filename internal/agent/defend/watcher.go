@@ -17,7 +17,9 @@ import (
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
+	"levee/internal/agent/peers"
 	"levee/internal/agent/rulebook"
+	"levee/internal/agent/sent"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
@@ -39,7 +41,7 @@ type Options struct {
 	Sampled   *history.Sampled // told of each sample; nil: nobody is
 	Evidence  *evidence.Store  // of the packets by which floods were judged; nil: none
 	Baselines *Baselines       // that outlive this process; nil: none
-	Peers     *Peers           // whom a cookie need not ask; nil: nobody
+	Peers     *peers.Table     // whom a cookie need not ask; nil: nobody
 	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
 	Sight     *Sight           // of what the policy passes; nil: nobody compares
 	Log       func(format string, args ...any)
@@ -89,10 +91,10 @@ type Watcher struct {
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
 	sight      seen
-	sent       sent               // in a second
-	sentNow    sent               // since it was read last, for a doubt too
-	refused    refused            // the last time that it was doubted
-	unwanted   unwanted           // a second ago
+	sent       sent.Counter       // in a second
+	sentNow    sent.Counter       // since it was read last, for a doubt too
+	refused    sent.Refused       // the last time that it was doubted
+	unwanted   sent.Unwanted      // a second ago
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
 	cpus       map[int]float64    // packets of each since the last tick
@@ -113,7 +115,7 @@ func New(o Options) *Watcher {
 		answers: make(chan answer, 1),
 		ops:     make(chan func()), done: make(chan struct{}), cpus: map[int]float64{}}
 	if o.Peers != nil {
-		w.regulars.peer = o.Peers.has
+		w.regulars.peer = o.Peers.Has
 	}
 	w.floods = episode.New(o.Dev, func() string { return o.Incidents.Next() })
 	return w
@@ -209,7 +211,7 @@ func (w *Watcher) read(ctx context.Context) error {
 		} else {
 			o := detect.Options{Packets: float64(d.Packets), Bits: float64(d.Bits)}
 			if w.Peers != nil {
-				o.Peer, o.Ask = w.Peers.has, w.Peers.again
+				o.Peer, o.Ask = w.Peers.Has, w.Peers.Again
 			}
 			if d.To != nil {
 				o.Watched = newPrefixes(d.To).has
@@ -334,15 +336,15 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 
 // doubt reads how much the machine sends, where that says whether something is a flood.
 func (w *Watcher) doubt(now time.Time) {
-	if now.Sub(w.sentNow.at) < readWait || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
+	if now.Sub(w.sentNow.At) < readWait || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
 		return e.detector.Doubts(now)
 	}) {
 		return
 	}
 	packets, told := w.kernel.sent(w.Dev)
-	if sent, ok := w.sentNow.second(now, packets, w.kernel.refused(), w.elsewhere, told); ok {
+	if rate, ok := w.sentNow.Second(now, packets, w.kernel.refused(), w.elsewhere, told); ok {
 		for _, e := range w.eyes {
-			e.detector.SentNow(now, sent)
+			e.detector.SentNow(now, rate)
 		}
 	}
 }
@@ -353,15 +355,15 @@ const refusedEvery = 200 * time.Millisecond
 // doubtSegments reads how many segments the machine refuses, where that says whether they are a
 // flood.
 func (w *Watcher) doubtSegments(now time.Time) {
-	if now.Sub(w.refused.at) < refusedEvery || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
+	if now.Sub(w.refused.At) < refusedEvery || !slices.ContainsFunc(w.eyes, func(e *eye) bool {
 		return e.detector.DoubtsSegments(now)
 	}) {
 		return
 	}
-	if now.Sub(w.refused.at) > time.Second {
-		w.refused = refused{}
+	if now.Sub(w.refused.At) > time.Second {
+		w.refused = sent.Refused{}
 	}
-	if segments, _ := w.refused.since(now, w.kernel.refused(), w.elsewhere); segments > 0 {
+	if segments, _ := w.refused.Since(now, w.kernel.refused(), w.elsewhere); segments > 0 {
 		for _, e := range w.eyes {
 			e.detector.Refused(float64(segments))
 		}
@@ -369,7 +371,7 @@ func (w *Watcher) doubtSegments(now time.Time) {
 }
 
 // elsewhere is the traffic of all interfaces but the one that is watched.
-func (w *Watcher) elsewhere() (traffic, bool) { return w.kernel.elsewhere(w.Dev) }
+func (w *Watcher) elsewhere() (sent.Traffic, bool) { return w.kernel.elsewhere(w.Dev) }
 
 // aside keeps off the CPUs that a flood comes in on while it passes.
 func (w *Watcher) aside() {
@@ -385,12 +387,12 @@ func (w *Watcher) aside() {
 func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	packets, told := w.kernel.sent(w.Dev)
 	no := w.kernel.refused()
-	unwanted := w.unwanted.second(now, no)
-	sent, ok := w.sent.second(now, packets, no, w.elsewhere, told)
+	unwanted := w.unwanted.Second(now, no)
+	rate, ok := w.sent.Second(now, packets, no, w.elsewhere, told)
 	for _, e := range w.eyes {
 		e.detector.Unwanted(unwanted)
 		if ok {
-			e.detector.Sent(sent)
+			e.detector.Sent(rate)
 		}
 	}
 	w.sentNow = w.sent

@@ -1,4 +1,4 @@
-package defend
+package sent
 
 import (
 	"errors"
@@ -19,26 +19,26 @@ import (
 )
 
 // alone says that other interfaces have no traffic.
-func alone() (traffic, bool) { return traffic{}, true }
+func alone() (Traffic, bool) { return Traffic{}, true }
 
-func refusing(resets, broken uint64, a astray, unreachables, connections uint64) refusals {
-	return refusals{true, resets, broken, a, unreachables, connections, 0, 0}
+func refusing(resets, broken uint64, a astray, unreachables, connections uint64) Refusals {
+	return Refusals{true, resets, broken, a, unreachables, connections, 0, 0}
 }
 
-func forwarding(r refusals, packets uint64) refusals {
+func forwarding(r Refusals, packets uint64) Refusals {
 	r.forwarded = packets
 	return r
 }
 
 // TestWhatIsSentIsCountedFromTheSecondLookOn: one counter says nothing of a second.
 func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
-	var s sent
+	var s Counter
 	now := time.Now()
-	no := refusals{told: true}
+	no := Refusals{Told: true}
 	for i, look := range []struct {
 		after   time.Duration
 		packets uint64
-		no      refusals
+		no      Refusals
 		gone    bool // there is no such device
 		rate    float64
 		ok      bool
@@ -53,22 +53,22 @@ func TestWhatIsSentIsCountedFromTheSecondLookOn(t *testing.T) {
 		{6, 2100, refusing(900, 0, astray{}, 0, 0), false, 100, true,
 			"more than it has sent, at first"},
 		{7, 2200, refusing(1900, 0, astray{}, 0, 0), false, 0, true, "more than it has sent"},
-		{8, 2300, refusals{}, false, 100, true, "refusals that nobody tells"},
+		{8, 2300, Refusals{}, false, 100, true, "refusals that nobody tells"},
 		{9, 2400, refusing(1900, 0, astray{}, 0, 0), false, 100, true,
 			"that were not told before"},
 		{10, 10, no, false, 0, false, "a counter that began anew"},
 		{11, 0, no, true, 0, false, "a device that is not there"},
 	} {
 		at := now.Add(look.after * time.Second)
-		rate, ok := s.second(at, look.packets, look.no, alone, !look.gone)
+		rate, ok := s.Second(at, look.packets, look.no, alone, !look.gone)
 		if rate != look.rate || ok != look.ok {
 			t.Errorf("%d, %s: %v, %v", i, look.what, rate, ok)
 		}
 	}
-	if n, ok := (namespace{}).sent("lo"); !ok || n > 1<<62 {
+	if n, ok := Packets("lo"); !ok || n > 1<<62 {
 		t.Errorf("of lo: %d, %v", n, ok)
 	}
-	if _, ok := (namespace{}).sent("no-such-device"); ok {
+	if _, ok := Packets("no-such-device"); ok {
 		t.Error("of no device")
 	}
 }
@@ -81,14 +81,14 @@ func TestACardThatCountsOnceASecondHasAnswers(t *testing.T) {
 		each, least uint64 // packets a second, and of what a look says at least
 		said        int    // looks that say something
 	}{{2000, 1900, 4}, {20, 0, 20}} {
-		var s sent
+		var s Counter
 		begun := time.Now()
-		s.second(begun, 0, refusals{}, alone, true)
+		s.Second(begun, 0, Refusals{}, alone, true)
 		said, moved := 0, false
 		for i := 1; i <= 20; i++ {
-			at := begun.Add(time.Duration(i) * readWait * 4)
+			at := begun.Add(time.Duration(i) * 200 * time.Millisecond)
 			n := uint64(i/5) * c.each // what it has counted by then
-			if rate, ok := s.second(at, n, refusals{}, alone, true); ok {
+			if rate, ok := s.Second(at, n, Refusals{}, alone, true); ok {
 				said++
 				if moved = moved || rate > 0; moved && uint64(rate) < c.least {
 					t.Errorf("%d a second: look %d says %.0f", c.each, i, rate)
@@ -113,17 +113,17 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 		"Ip6OutForwDatagrams \t5\n"
 	more := "TcpExt: DelayedACKLost TCPSYNChallenge TCPACKSkippedPAWS TCPACKSkippedSeq " +
 		"TCPACKSkippedChallenge BeyondWindow\nTcpExt: 7 4 2 3 10 5\nIpExt: InNoRoutes\nIpExt: 9\n"
-	if got := refusalsOf(four, six, more); got != (refusals{true, 11, 2, astray{7, 11, 5},
+	if got := refusalsOf(four, six, more); got != (Refusals{true, 11, 2, astray{7, 11, 5},
 		10, 100, 13, 75}) {
 		t.Errorf("%+v", got)
 	}
 	for _, text := range []string{"", "Tcp:\nTcp:\n", "Tcp: OutRsts\n", "Tcp: OutRsts\nTcp: x\n",
 		"Tcp: A OutRsts\nTcp: 1\n", "Tcp: InErrs OutRsts\nTcp: 1 2\n"} {
-		if got := refusalsOf(text, "", text); got.told {
+		if got := refusalsOf(text, "", text); got.Told {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
-	if got := (namespace{}).refused(); !got.told {
+	if got := Here(); !got.Told {
 		t.Errorf("of this machine: %+v", got)
 	}
 }
@@ -131,42 +131,42 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 // TestRefusalsOfOthersAreNotOfThisInterface: refusals were counted by namespace. Each packet that
 // another interface has received may be one that was refused, and each that it has sent a refusal.
 func TestRefusalsOfOthersAreNotOfThisInterface(t *testing.T) {
-	var r refused
+	var r Refused
 	now := time.Now()
 	asked := 0
 	for i, look := range []struct {
-		no                 refusals
-		others             traffic
+		no                 Refusals
+		others             Traffic
 		unknown            bool
 		segments, refusing uint64
 		asks               bool
 	}{
 		{no: refusing(100, 5, astray{}, 0, 0), asks: true},
 		{no: refusing(180, 25, astray{}, 300, 0), segments: 100, refusing: 380, asks: true},
-		{no: refusing(280, 25, astray{}, 300, 0), others: traffic{60, 30, 0}, segments: 40,
+		{no: refusing(280, 25, astray{}, 300, 0), others: Traffic{60, 30, 0}, segments: 40,
 			refusing: 70, asks: true},
-		{no: refusing(380, 25, astray{}, 300, 0), others: traffic{1060, 1030, 0}, asks: true},
-		{no: refusing(390, 25, astray{}, 300, 0), others: traffic{1060, 1030, 0}}, // few
+		{no: refusing(380, 25, astray{}, 300, 0), others: Traffic{1060, 1030, 0}, asks: true},
+		{no: refusing(390, 25, astray{}, 300, 0), others: Traffic{1060, 1030, 0}}, // few
 		{no: refusing(490, 25, astray{}, 300, 0), asks: true},
 		{no: refusing(590, 25, astray{}, 300, 0), unknown: true, asks: true},
 		{no: refusing(690, 25, astray{}, 300, 0), asks: true},
 		{no: refusing(790, 25, astray{}, 300, 0), segments: 100, refusing: 100, asks: true},
 		{},
 		{no: refusing(990, 25, astray{}, 300, 0), asks: true},
-		{no: refusing(1090, 25, astray{}, 300, 10), others: traffic{0, 0, 100}, segments: 80,
+		{no: refusing(1090, 25, astray{}, 300, 10), others: Traffic{0, 0, 100}, segments: 80,
 			refusing: 50, asks: true},
-		{no: refusing(1190, 25, astray{}, 300, 110), others: traffic{10, 20, 200},
+		{no: refusing(1190, 25, astray{}, 300, 110), others: Traffic{10, 20, 200},
 			segments: 40, refusing: 30, asks: true},
 		// one has gone
-		{no: refusing(1290, 25, astray{}, 300, 110), others: traffic{10, 20, 10}, asks: true},
+		{no: refusing(1290, 25, astray{}, 300, 110), others: Traffic{10, 20, 10}, asks: true},
 		{no: refusing(1290, 25, astray{30, 900, 400}, 300, 110), asks: true},
 		{no: refusing(1290, 25, astray{60, 950, 520}, 300, 110), segments: 150, asks: true},
 		// Containers: of 10,000 packets that came by others or left by them 9,950 are forwarded.
 		{no: forwarding(refusing(2290, 25, astray{60, 950, 520}, 1300, 110), 9950),
-			others: traffic{6000, 4000, 0}, segments: 950, refusing: 1950, asks: true},
+			others: Traffic{6000, 4000, 0}, segments: 950, refusing: 1950, asks: true},
 	} {
 		before := asked
-		segments, refusing := r.since(now, look.no, func() (traffic, bool) {
+		segments, refusing := r.Since(now, look.no, func() (Traffic, bool) {
 			asked++
 			return look.others, !look.unknown
 		})
@@ -222,11 +222,15 @@ func forgedSegmentsAreCounted() error {
 	const each = 200
 	r := rand.New(rand.NewPCG(7, 39))
 	for _, data := range []int{0, 100} {
-		before := (namespace{}).refused()
+		before := Here()
 		for range each {
+			payload := make([]byte, data)
+			for i := range payload {
+				payload[i] = byte(r.Uint32())
+			}
 			b, err := packet.Build(packet.Spec{From: netip.AddrFrom4(here),
 				To: netip.AddrFrom4(here), FromPort: new(uint16(40_000)),
-				ToPort: new(uint16(8080)), Flags: new(uint8(packet.ACK)), Payload: some(r, data),
+				ToPort: new(uint16(8080)), Flags: new(uint8(packet.ACK)), Payload: payload,
 				Fields: []packet.FieldValue{{Word: "seq", Value: uint64(r.Uint32())},
 					{Word: "ack-number", Value: uint64(r.Uint32())}}})
 			if err == nil {
@@ -239,7 +243,7 @@ func forgedSegmentsAreCounted() error {
 		var counted uint64
 		// Kernels before 6.18 may not tell of data beyond the window, which half of it is.
 		if !await.Until(func() bool {
-			counted = (namespace{}).refused().astray.since(before.astray)
+			counted = Here().astray.since(before.astray)
 			return counted >= each*2/5
 		}) {
 			return fmt.Errorf("%d of %d segments with %d bytes are counted", counted, each, data)
@@ -272,14 +276,14 @@ func TestTrafficElsewhere(t *testing.T) {
 		if dev == "lo" {
 			loop = 0
 		}
-		if got, ok := elsewhere(links, dev); !ok || got != (traffic{want, 2 * want, loop}) {
+		if got, ok := elsewhere(links, dev); !ok || got != (Traffic{want, 2 * want, loop}) {
 			t.Errorf("%s: %+v, %v; want %d", dev, got, ok, want)
 		}
 	}
 	if _, ok := elsewhere(links, "eth9"); ok {
 		t.Error("of no device")
 	}
-	if _, ok := (namespace{}).elsewhere("lo"); !ok {
+	if _, ok := Elsewhere("lo"); !ok {
 		t.Error("of lo")
 	}
 }
@@ -288,9 +292,9 @@ func TestTrafficElsewhere(t *testing.T) {
 // connection with this machine, was a test of the line.
 func TestNobodyHereTakesWhatIsForwarded(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	u := unwanted{now, refusals{told: true, unwanted: 5, forwarded: 1000}}
-	no := refusals{told: true, unwanted: 25, forwarded: 61_000}
-	if got := u.second(now.Add(2*time.Second), no); got != 30_010 {
+	u := Unwanted{now, Refusals{Told: true, Unwanted: 5, forwarded: 1000}}
+	no := Refusals{Told: true, Unwanted: 25, forwarded: 61_000}
+	if got := u.Second(now.Add(2*time.Second), no); got != 30_010 {
 		t.Errorf("%.0f a second are not wanted, want 30010", got)
 	}
 }

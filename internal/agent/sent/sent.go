@@ -1,20 +1,25 @@
-package defend
+// Package sent counts what an interface sends, and how much of it refuses something: who refuses
+// does not answer (docs/explanation/decisions/0193-refusals.md).
+package sent
 
 import (
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"levee/internal/host/local"
 )
 
-// sent is the number of packets that an interface has sent, by its own counter.
-type sent struct {
-	at      time.Time
+// Counter is the number of packets that an interface has sent, by its own counter.
+type Counter struct {
+	At      time.Time // of the last look
 	packets uint64
-	refused refused
+	refused Refused
 	moved   time.Time // the counter was another than before
 	by      uint64    // so much more
 }
@@ -27,62 +32,62 @@ const (
 )
 
 // stands says whether a counter says nothing new.
-func (s *sent) stands(now time.Time, packets uint64) bool {
+func (s *Counter) stands(now time.Time, packets uint64) bool {
 	return packets == s.packets && s.by >= byMany && now.Sub(s.moved) < standsFor
 }
 
-// second returns the number of packets a second since the last time, without refusals: who refuses
+// Second returns the number of packets a second since the last time, without refusals: who refuses
 // something does not answer it. It is false the first time, and where the kernel does not say.
-func (s *sent) second(now time.Time, packets uint64, no refusals, others func() (traffic, bool),
+func (s *Counter) Second(now time.Time, packets uint64, no Refusals, others func() (Traffic, bool),
 	ok bool) (rate float64, is bool) {
 	if ok && s.stands(now, packets) {
 		return 0, false
 	}
 	was := *s
-	if *s = (sent{}); ok {
-		*s = sent{now, packets, was.refused, was.moved, was.by}
+	if *s = (Counter{}); ok {
+		*s = Counter{now, packets, was.refused, was.moved, was.by}
 		if packets > was.packets {
 			s.moved, s.by = now, packets-was.packets
 		}
 	}
-	_, refusing := s.refused.since(now, no, others)
-	if !ok || was.at.IsZero() || packets < was.packets || !now.After(was.at) {
+	_, refusing := s.refused.Since(now, no, others)
+	if !ok || was.At.IsZero() || packets < was.packets || !now.After(was.At) {
 		return 0, false
 	}
 	more := packets - was.packets
-	return float64(more-min(more, refusing)) / now.Sub(was.at).Seconds(), true
+	return float64(more-min(more, refusing)) / now.Sub(was.At).Seconds(), true
 }
 
-// unwanted holds what a network namespace had refused a second ago.
-type unwanted struct {
+// Unwanted holds what a network namespace had refused a second ago.
+type Unwanted struct {
 	at time.Time
-	no refusals
+	no Refusals
 }
 
-// second returns how many packets a second no socket of this machine has taken since the last time.
+// Second returns how many packets a second no socket of this machine has taken since the last time.
 // A socket of a container may take what is forwarded, or nobody: it is not known here.
-func (u *unwanted) second(now time.Time, no refusals) float64 {
+func (u *Unwanted) Second(now time.Time, no Refusals) float64 {
 	was := *u
-	*u = unwanted{now, no}
-	if !was.no.told || !no.told || !now.After(was.at) {
+	*u = Unwanted{now, no}
+	if !was.no.Told || !no.Told || !now.After(was.at) {
 		return 0
 	}
-	n := since(was.no.unwanted, no.unwanted) + since(was.no.forwarded, no.forwarded)
+	n := since(was.no.Unwanted, no.Unwanted) + since(was.no.forwarded, no.forwarded)
 	return float64(n) / now.Sub(was.at).Seconds()
 }
 
 // since returns the increase of a counter. One that began anew has counted nothing.
 func since(was, is uint64) uint64 { return max(was, is) - was }
 
-// refusals count what a network namespace refused, on all of its interfaces together.
-type refusals struct {
-	told         bool
-	resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
+// Refusals count what a network namespace refused, on all of its interfaces together.
+type Refusals struct {
+	Told         bool
+	Resets       uint64 // RSTs of TCP (tcpOutRsts of RFC 4022)
 	broken       uint64 // segments with a wrong checksum, and the like (tcpInErrs): nothing is sent
 	astray       astray // segments of open connections that these have no use for
 	unreachables uint64 // of ICMP and ICMPv6 (icmpOutDestUnreachs of RFC 4293)
 	connections  uint64 // that were opened here, or reset (tcpActiveOpens, tcpEstabResets)
-	unwanted     uint64 // datagrams without a socket, or without room in it (NoPorts, InErrors)
+	Unwanted     uint64 // datagrams without a socket, or without room in it (NoPorts, InErrors)
 	forwarded    uint64 // packets (ForwDatagrams)
 }
 
@@ -100,16 +105,16 @@ func (a astray) since(was astray) uint64 {
 	return since(was.old, a.old) + max(since(was.empty, a.empty), since(was.beyond, a.beyond))
 }
 
-// traffic is the number of packets that interfaces have received and sent. Those of the loopback,
+// Traffic is the number of packets that interfaces have received and sent. Those of the loopback,
 // which receives what it sends, are apart.
-type traffic struct{ in, out, loop uint64 }
+type Traffic struct{ In, Out, Loop uint64 }
 
-// refused holds what a network namespace had refused at the last look. If the other interfaces were
+// Refused holds what a network namespace had refused at the last look. If the other interfaces were
 // looked at then, asked is true, and others is their traffic.
-type refused struct {
-	at     time.Time
-	no     refusals
-	others traffic
+type Refused struct {
+	At     time.Time // of that look
+	no     Refusals
+	others Traffic
 	asked  bool
 }
 
@@ -117,46 +122,77 @@ type refused struct {
 // takes longer the more there are.
 const fewRefusals = 20
 
-// since returns how many segments that came by an interface were refused since the last time, and
+// Since returns how many segments that came by an interface were refused since the last time, and
 // how many packets it sent to refuse something: at least, as each of the others may be of one of
 // the packets that other interfaces have received or sent. Where nobody knows that, it is none.
 //
 // The loopback has a packet and its refusal. Its segments are of connections that were opened here:
 // of one there is a RST when it is refused, and up to two when it ends or is reset.
-func (r *refused) since(now time.Time, no refusals, others func() (traffic, bool)) (segments,
+func (r *Refused) Since(now time.Time, no Refusals, others func() (Traffic, bool)) (segments,
 	refusing uint64) {
 	was := *r
-	*r = refused{at: now, no: no}
-	first := was.at.IsZero() || !was.no.told
-	segments = since(was.no.resets+was.no.broken, no.resets+no.broken) +
+	*r = Refused{At: now, no: no}
+	first := was.At.IsZero() || !was.no.Told
+	segments = since(was.no.Resets+was.no.broken, no.Resets+no.broken) +
 		no.astray.since(was.no.astray)
-	refusing = since(was.no.resets+was.no.unreachables, no.resets+no.unreachables)
-	if !no.told || !first && max(segments, refusing) < fewRefusals {
+	refusing = since(was.no.Resets+was.no.unreachables, no.Resets+no.unreachables)
+	if !no.Told || !first && max(segments, refusing) < fewRefusals {
 		return 0, 0
 	}
 	r.others, r.asked = others()
-	if first || !was.asked || !r.asked || r.others.in < was.others.in ||
-		r.others.out < was.others.out || r.others.loop < was.others.loop { // an interface has gone
+	if first || !was.asked || !r.asked || r.others.In < was.others.In ||
+		r.others.Out < was.others.Out || r.others.Loop < was.others.Loop { // an interface has gone
 		return 0, 0
 	}
-	loop := (r.others.loop - was.others.loop) / 2
+	loop := (r.others.Loop - was.others.Loop) / 2
 	local := min(loop, 2*since(was.no.connections, no.connections))
-	in, out := r.others.in-was.others.in, r.others.out-was.others.out
+	in, out := r.others.In-was.others.In, r.others.Out-was.others.Out
 	// What is forwarded came in by others, or left by them, and nobody here refused it.
 	ours := in + out - min(in+out, since(was.no.forwarded, no.forwarded))
 	return segments - min(segments, min(in, ours)+local),
 		refusing - min(refusing, min(out, ours)+loop)
 }
 
+// Packets returns how many packets an interface of this network namespace has sent, by its own
+// counter, and false where nobody says.
+func Packets(dev string) (uint64, bool) {
+	l, err := netlink.LinkByName(dev)
+	if err != nil || l.Attrs().Statistics == nil {
+		return 0, false
+	}
+	return l.Attrs().Statistics.TxPackets, true
+}
+
+// Here returns what this network namespace has refused, by /proc/net/snmp, snmp6 and netstat.
+func Here() Refusals {
+	four, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		return Refusals{}
+	}
+	six, _ := os.ReadFile("/proc/thread-self/net/snmp6")
+	more, _ := os.ReadFile("/proc/thread-self/net/netstat")
+	return refusalsOf(string(four), string(six), string(more))
+}
+
+// Elsewhere is the traffic of all other interfaces of this network namespace. It is false where
+// nobody says.
+func Elsewhere(dev string) (Traffic, bool) {
+	links, err := local.Links()
+	if err != nil {
+		return Traffic{}, false
+	}
+	return elsewhere(links, dev)
+}
+
 // elsewhere is the traffic of all interfaces of a network namespace without that of one. Bridges,
 // bonds, VLANs and the like have packets that others have, too, and are not asked. It is false
 // where there is no such interface.
-func elsewhere(links []netlink.Link, dev string) (out traffic, ok bool) {
+func elsewhere(links []netlink.Link, dev string) (out Traffic, ok bool) {
 	masters := map[int]bool{}
 	for _, l := range links {
 		masters[l.Attrs().MasterIndex] = true
 	}
-	var own traffic
+	var own Traffic
 	for _, l := range links {
 		s := l.Attrs().Statistics
 		if s == nil {
@@ -164,16 +200,16 @@ func elsewhere(links []netlink.Link, dev string) (out traffic, ok bool) {
 		}
 		watched := l.Attrs().Name == dev
 		if watched {
-			own, ok = traffic{in: s.RxPackets, out: s.TxPackets}, true
+			own, ok = Traffic{In: s.RxPackets, Out: s.TxPackets}, true
 		}
 		switch {
 		case !watched && l.Attrs().Flags&net.FlagLoopback != 0:
-			out.loop += s.RxPackets
+			out.Loop += s.RxPackets
 		case !masters[l.Attrs().Index] && !isStacked(l):
-			out.in, out.out = out.in+s.RxPackets, out.out+s.TxPackets
+			out.In, out.Out = out.In+s.RxPackets, out.Out+s.TxPackets
 		}
 	}
-	out.in, out.out = out.in-min(out.in, own.in), out.out-min(out.out, own.out)
+	out.In, out.Out = out.In-min(out.In, own.In), out.Out-min(out.Out, own.Out)
 	return out, ok
 }
 
@@ -186,8 +222,8 @@ func isStacked(l netlink.Link) bool {
 	return false
 }
 
-// refusalsOf are those of the texts of /proc/net/snmp, snmp6 and netstat.
-func refusalsOf(snmp, snmp6, netstat string) refusals {
+// refusalsOf returns those of the texts of /proc/net/snmp, snmp6 and netstat.
+func refusalsOf(snmp, snmp6, netstat string) Refusals {
 	resets, told := counter(snmp, "Tcp:", "OutRsts")
 	broken, _ := counter(snmp, "Tcp:", "InErrs")
 	opened, said := counter(snmp, "Tcp:", "ActiveOpens")
@@ -212,7 +248,7 @@ func refusalsOf(snmp, snmp6, netstat string) refusals {
 			forwarded += n
 		}
 	}
-	return refusals{told && said, resets, broken, astrayOf(netstat), unreachables, opened + reset,
+	return Refusals{told && said, resets, broken, astrayOf(netstat), unreachables, opened + reset,
 		unwanted, forwarded}
 }
 
