@@ -10,7 +10,7 @@ import (
 	"levee/internal/dataplane/inspect"
 )
 
-// errUnconfirmed says that nobody confirmed a policy, so that nothing but a person puts it in force.
+// errUnconfirmed says that nobody confirmed a policy: nothing but a person puts it in force.
 var errUnconfirmed = errors.New("nobody confirmed it")
 
 // unconfirmed returns an error that matches errUnconfirmed for a policy that was on trial on one of
@@ -30,28 +30,13 @@ func (e *env) unconfirmed(b *bringing, devs []string) error {
 	return nil
 }
 
-// left reports whether what the interfaces have stays, where levee up begins by itself: a trial that
-// goes on, and what was in force before one that nobody confirmed. It says so.
-func (e *env) left(b *bringing, devs []string) (bool, error) {
+// onTrial returns the first of the interfaces whose policy is on trial, "" if there is none.
+func onTrial(devs []string) (string, error) {
 	all, _, err := inspect.Status(context.Background(), false)
-	if err != nil {
-		return false, err
-	}
-	have := 0
-	for _, dev := range devs {
-		i := slices.IndexFunc(all, func(a inspect.Attachment) bool { return a.Dev == dev })
-		if i < 0 {
-			continue
+	for _, a := range all {
+		if a.Trial > 0 && slices.Contains(devs, a.Dev) {
+			return a.Dev, err
 		}
-		if all[i].Trial > 0 {
-			e.Sayf("a policy is on trial on %s; %s is not put there meanwhile", dev, b.name())
-			return true, nil
-		}
-		have++
 	}
-	if have < len(devs) || !errors.Is(b.unusable, errUnconfirmed) {
-		return false, nil
-	}
-	e.Sayf("%s is not put in force (%v); what was in force before stays", b.name(), b.unusable)
-	return true, nil
+	return "", err
 }

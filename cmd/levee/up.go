@@ -193,8 +193,13 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return e.keep(b)
 	}
 	if f.orLast {
-		if left, err := e.left(b, devs); left || err != nil {
+		on, err := onTrial(devs)
+		if err != nil {
 			return err
+		}
+		if on != "" {
+			e.Sayf("a policy is on trial on %s; %s is not put there meanwhile", on, b.name())
+			return nil
 		}
 	}
 	return e.bringUp(b, devs)
@@ -339,8 +344,8 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 		case err == nil:
 			err = errors.New("nothing was done")
 		case b.nothingBefore && errors.Is(err, errUnconfirmed):
-			e.Sayf("%s is not put in force on %s (%v); nothing was in force before, and nothing is",
-				b.name(), strings.Join(devs, ", "), b.unusable)
+			e.Sayf("%s is not put in force on %s (%v); no policy is kept that was in force before, "+
+				"and none is put there", b.name(), strings.Join(devs, ", "), b.unusable)
 			return nil
 		}
 		return err
