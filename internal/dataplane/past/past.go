@@ -100,12 +100,9 @@ func (s Store) List() (all []Policy, spoilt []Damaged, err error) {
 	return all, spoilt, err
 }
 
-// Add keeps a policy that has come into force, unless it is the newest already. When the disk is
-// full the oldest ones make room. An error leaves all that it did not remove for that.
+// Add keeps a policy that has come into force, unless it is the newest already, and ends that its
+// text counts as unconfirmed. When the disk is full the oldest ones make room. An error leaves all that it did not remove for that.
 func (s Store) Add(p Policy) error {
-	if err := s.forget(p.Source); err != nil {
-		return err
-	}
 	numbers, err := s.numbers()
 	if err != nil {
 		return err
@@ -114,7 +111,7 @@ func (s Store) Add(p Policy) error {
 	if len(numbers) > 0 {
 		newest := numbers[len(numbers)-1]
 		if last, err := s.read(newest); err == nil && last.Same(&p) {
-			return nil
+			return s.forget(p.Source)
 		}
 		p.Number = newest + 1
 	}
@@ -123,7 +120,9 @@ func (s Store) Add(p Policy) error {
 		return err
 	}
 	for {
-		err = atomicfile.Replace(s.path(p.Number), text, s.step)
+		if err = s.forget(p.Source); err == nil {
+			err = atomicfile.Replace(s.path(p.Number), text, s.step)
+		}
 		if !full(err) || len(numbers) < 2 {
 			break
 		}

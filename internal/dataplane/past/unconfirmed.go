@@ -65,7 +65,7 @@ func (s Store) sums() ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// writeSums needs no place on the disk where none is left.
+// writeSums needs no room on the disk where no sum is left.
 func (s Store) writeSums(sums []string) error {
 	if len(sums) == 0 {
 		return os.Remove(s.unconfirmed())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -75,4 +76,29 @@ func TestWhatNobodyConfirmedIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("zeros")
+}
+
+// TestAConfirmedPolicyWasLostOnAFullDisk: the oldest made room for the policy alone, and not for
+// the notes of those that nobody confirmed.
+func TestAConfirmedPolicyWasLostOnAFullDisk(t *testing.T) {
+	s := Store{Dir: filepath.Join(t.TempDir(), "eth0", "policies")}
+	for n := range 3 {
+		add(t, s, numbered(n+1))
+	}
+	for _, n := range []int{4, 5} {
+		if err := s.Try(numbered(n).Source); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Step = func(string) error {
+		if there, _ := filepath.Glob(filepath.Join(s.Dir, "*"+suffix)); len(there) > 2 {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	add(t, s, numbered(4))
+	are(t, s, "with room for three", 4, 3, 2)
+	if is, err := s.Unconfirmed(numbered(4).Source); is || err != nil {
+		t.Errorf("what is in force counts as unconfirmed: %t, %v", is, err)
+	}
 }
