@@ -243,6 +243,8 @@ func TestTheDraftOfAResolverEndedItsLookUps(t *testing.T) {
 		{"a question to the resolver", home, "350200C0:0035", "01", "dig", false},
 		{"a question to a name server", home, "077100CB:0035", "01", "dig", true},
 		{"a clock", home, "077100CB:007B", "01", "chronyd", false},
+		{"a client of DHCP, as of NetworkManager", "090200C0:0044", "010200C0:0043", "01",
+			"NetworkManager", false},
 		{"one of the machine itself", "0100007F:9C40", "0100007F:0714", "01", "radclient", false},
 	} {
 		m, err := Read(tree(t, map[string]string{

@@ -230,7 +230,8 @@ func (r reader) sockets(m *Machine) {
 		if kernels && all {
 			l.Owner = "kernel"
 		}
-		if m.asks(s, l.Owner) {
+		dhcp := s.proto == "udp" && (l.Port == 68 || l.Port == 546) // which is essential
+		if !dhcp && m.asks(s, l.Owner) {
 			m.listens(&m.Asks, l)
 		}
 		high := l.Port >= m.Ephemeral[0] && l.Port <= m.Ephemeral[1]
@@ -241,8 +242,7 @@ func (r reader) sockets(m *Machine) {
 			if sshServers[l.Owner] || l.Port == 22 {
 				m.ssh(l.Port)
 			}
-		// DHCP is essential
-		case s.proto == "udp" && s.State == closed && l.Port != 68 && l.Port != 546:
+		case s.proto == "udp" && s.State == closed && !dhcp:
 			if high && !kernels {
 				m.listens(&m.Transient, l)
 			} else {
