@@ -17,7 +17,7 @@ const draw = () => {
   const list = $("events").querySelector("ol");
   const rows = all.filter((e) => !want || e.words.includes(want)).map((e) => e.row);
   const empty = (text) => el("li", { class: "empty" }, text);
-  if (refused) rows.unshift(empty(`No event comes: the agent refuses to send any, as to the ninth page of a token. It is asked again every ${api.askAgain} seconds.`));
+  if (refused) rows.unshift(empty(`No event comes: the agent, or a proxy in front of it, refuses to send any, as to the ninth page of a token. It is asked again every ${api.askAgain} seconds.`));
   list.replaceChildren(...(rows.length ? rows : [empty(all.length ? "No event has these words." : "No event yet: changes of sets, leases, rules and incidents stand here as they come.")]));
 };
 const soon = () => { if (!waits && !paused) { waits = true; requestAnimationFrame(draw); } };

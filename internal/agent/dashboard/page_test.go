@@ -360,7 +360,6 @@ func types(t *testing.T, d *demo, b *webtest.Browser) {
 	waits(t, b, `!document.querySelector('#sets').innerText.includes('203.0.113.250')`)
 }
 
-// blind looks at the page while a detector does not work: it said "none going on".
 // refuses opens the page while so many others have its events that the agent gives it none.
 func refuses(t *testing.T, d *demo) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -385,6 +384,7 @@ func refuses(t *testing.T, d *demo) {
 	waits(t, b, "!"+says)
 }
 
+// blind looks at the page while a detector does not work: it said "none going on".
 func blind(t *testing.T, d *demo, b *webtest.Browser) {
 	text := func(of string) string {
 		return webtest.Eval[string](t, b, `document.querySelector('`+of+`').innerText`)
