@@ -104,12 +104,13 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 	settle := func(m *match.Match, away bool) bool {
 		kept := some[:0]
 		for _, s := range some {
-			if !away && s.Compatible(m) && s.And(m).Never || away && s.Within(*m) {
+			if away && s.Within(*m) {
 				continue
 			}
-			if kept = append(kept, s); !away {
+			if !away && !(s.Compatible(m) && s.And(m).Never) {
 				return false
 			}
+			kept = append(kept, s)
 		}
 		some = kept
 		return true
@@ -121,7 +122,8 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 		}
 		splits := r.splits()
 		if (r.nat == nil || r.nat.some) && len(r.Unknown) > 0 && !splits ||
-			r.Limit != NoLimit || len(r.Filled) > 0 {
+			r.Limit != NoLimit || len(r.Filled) > 0 ||
+			r.States != nil && !slices.Contains(r.States, StateNew) { // no policy has RELATED alone
 			return nil, false
 		}
 		for i := range r.Alts {

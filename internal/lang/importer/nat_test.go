@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -307,6 +308,13 @@ func TestOneOfSeveralContainers(t *testing.T) {
 		// the other half is judged by the rules
 		draw + "-A B -p udp -m udp --dport 54 -j DNAT --to-destination 10.0.0.3:53\n": "",
 		draw + "-A B -p udp -j REDIRECT --to-ports 54\n":                              "",
+		// also where a rule for others stays on this machine
+		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT --to-destination " +
+			"10.0.0.2\n-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 22\n": "",
+		// which connections are related no policy tells
+		"-A PREROUTING -p udp -m conntrack --ctstate RELATED -j DNAT --to-destination 10.0.0.2\n": "",
+		"-A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A PREROUTING -p udp " +
+			"-j DNAT --to-destination 10.0.0.2\n": "",
 		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT --to-destination " +
 			"10.0.0.2\n-A PREROUTING -p udp -m conntrack --ctstate NEW -j DNAT --to-destination " +
 			"10.0.0.3\n": "pass ipv4 udp\n",
@@ -316,6 +324,13 @@ func TestOneOfSeveralContainers(t *testing.T) {
 		want += "pass ipv4 tcp port 22\ndrop ipv4\ndefault pass"
 		if d := cmp.Diff(want, rulesOf(text)); d != "" {
 			t.Errorf("%s (-want +got):\n%s%s", rules, d, rep.Fates)
+		}
+		left := slices.ContainsFunc(rep.Remarks, func(m importer.Remark) bool {
+			return strings.Contains(m.Text, "PREROUTING of table nat") &&
+				strings.Contains(m.Text, "is not imported")
+		})
+		if left == strings.HasPrefix(want, "pass ipv4 udp") {
+			t.Errorf("%s: that the chain is not imported is said: %v", rules, left)
 		}
 	}
 }
@@ -353,6 +368,9 @@ func TestMapsOfNat(t *testing.T) {
 		`{"vmap": {"key": {"numgen": {"mode": "random", "mod": 2, "offset": 0}}, "data": {"set": [` +
 			`[0, {"goto": {"target": "a"}}], [1, {"accept": null}]]}}}`: "",
 		`{"goto": {"target": "a"}}`: "pass ipv4 udp\n",
+		// of the packets that have what it writes alone
+		`{"mangle": {"key": {"ct": {"key": "mark"}}, "value": {"map": {` + key + `{"set": [[53, 1]]}}` +
+			`}}}, {"dnat": {"addr": "10.0.0.2"}}`: "",
 	} {
 		text, rep := nftImport(t, head+statement+`]}}]}`, importer.Rulesets{})
 		if d := cmp.Diff(want+end, rulesOf(text)); d != "" {

@@ -119,8 +119,8 @@ func TestNoPatternBelievesWhatClientsWrite(t *testing.T) {
 	}
 }
 
-// TestGiteaByASocketNamesNobody: by a Unix socket Gitea knows no address of a client, and the one
-// that was leased stood in the user name.
+// TestGiteaByASocketNamesNobody: by a Unix socket Gitea knows no address and port of a client, and
+// those of the one that was leased stood in the user name.
 func TestGiteaByASocketNamesNobody(t *testing.T) {
 	const before = "2026/11/25 01:31:58 ...ers/web/auth/auth.go:200:SignInPost() [I] Failed " +
 		"authentication attempt for "
@@ -129,9 +129,11 @@ func TestGiteaByASocketNamesNobody(t *testing.T) {
 		"x from 192.0.2.1:5: "} {
 		for _, why := range []string{"", ": user's password is invalid",
 			": user does not exist [uid: 0, name: " + name + ", keyid: 0]"} {
-			line := before + name + " from @" + why
-			if a, r := find(t, "gitea-auth", line); r == Matched {
-				t.Errorf("%s is shut out by %q", a, line)
+			for _, from := range []string{"@", "", "/run/a.sock", "203.0.113.9", "2001:db8::9"} {
+				line := before + name + " from " + from + why
+				if a, r := find(t, "gitea-auth", line); r == Matched {
+					t.Errorf("%s is shut out by %q", a, line)
+				}
 			}
 		}
 	}

@@ -323,12 +323,12 @@ var webFormats = []Format{
 			"<number>/<number>/<number> " + clock + " <word> [<word>] <|[<word>] >Failed " +
 				"authentication attempt for <text> from <|[><addr><|]>:<number><|: <text>>",
 		},
-		// Of a client by a Unix socket, without a header of a proxy, it has @ for the address, and
-		// any other is in the user name.
+		// Where what stands for the address has no port, as @ for a client by a Unix socket, an
+		// address with one in front of it is in the user name.
 		Except: []string{
 			"<number>/<number>/<number> " + clock + " <word> [<word>] <|[<word>] >Failed " +
 				"authentication attempt for <text> from <|[><addr><|]>:<number>: <text> from " +
-				"@<|: <text>>",
+				"<|<word>><|: <text>>",
 		}},
 	{Name: "gitlab-auth",
 		What: "a password was wrong, in application.log and application_json.log (GitLab)",

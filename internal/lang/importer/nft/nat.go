@@ -24,6 +24,7 @@ func (p *nftRule) nat(key string, inner json.RawMessage) {
 	var to natTarget
 	_ = json.Unmarshal(inner, &to)
 	p.done = true
+	p.Rule.Unknown, p.guards = append(p.Rule.Unknown, p.guards...), nil
 	if err := p.natMap(key, to); err != nil {
 		p.split = nil
 		p.Unknown(importer.Printable(err.Error(), 200), "keep it in nft")
@@ -61,7 +62,6 @@ func (p *nftRule) natMap(key string, to natTarget) error {
 		return err
 	}
 	p.finishQuiet()
-	p.Rule.Unknown = append(p.Rule.Unknown, p.guards...)
 	parts, several := p.mapKey(m.Key)
 	for _, g := range groups {
 		r := *p.Rule
