@@ -18,12 +18,13 @@ import (
 )
 
 // flows are those of good packets of late, by which a greylist is judged: a flow sends again, or a
-// greylist takes all of it. Where there are too many they are drawn by their hash, so that what is
-// known of some holds for all.
+// greylist takes all of it. Where there are too many of a kind they are drawn by their hash, so
+// that what is known of some holds for all of the kind.
 type flows struct {
-	of    map[flowKey]*sentAgain
+	of    map[flowKey]sentAgain
+	n     [kind.Num]int // flows
 	seed  maphash.Seed
-	drawn uint // of a hash so many bits are 0
+	drawn [kind.Num]uint // of a hash so many bits are 0
 }
 
 // flowKey is what a greylist knows a client by.
@@ -48,7 +49,7 @@ const (
 	againAfter  = 100 * time.Millisecond
 	againWithin = time.Minute
 	flowAge     = 2 * time.Minute
-	mostFlows   = 4096
+	mostFlows   = 4096 // of a kind
 	// Of a flow that began so late nobody knows whether it sends again.
 	flowYoung = 5 * time.Second
 	// Of so many packets of strangers a second none is asked: less than what is left of any flood.
@@ -62,7 +63,7 @@ const (
 	mostOnce = 0.1
 )
 
-func newFlows() *flows { return &flows{of: map[flowKey]*sentAgain{}, seed: maphash.MakeSeed()} }
+func newFlows() *flows { return &flows{of: map[flowKey]sentAgain{}, seed: maphash.MakeSeed()} }
 
 // add takes a good packet that stands for some.
 func (f *flows) add(now time.Time, p *packet.Packet, weight float64) {
@@ -71,50 +72,58 @@ func (f *flows) add(now time.Time, p *packet.Packet, weight float64) {
 		return
 	}
 	k := keyOf(p, of)
-	s := f.of[k]
-	if s == nil {
+	s, known := f.of[k]
+	if !known {
+		if f.n[of] >= mostFlows {
+			f.drawn[of]++
+			f.drop(func(k flowKey, _ sentAgain) bool { return !f.takes(k) })
+		}
 		if !f.takes(k) {
 			return
 		}
-		if s = (&sentAgain{first: now, last: now}); len(f.of) >= mostFlows {
-			f.drawn++
-			maps.DeleteFunc(f.of, func(k flowKey, _ *sentAgain) bool { return !f.takes(k) })
-		}
-		f.of[k] = s
+		s.first, s.last = now, now
+		f.n[of]++
 	}
 	s.again = s.again || now.Sub(s.first) >= againAfter && now.Sub(s.last) <= againWithin
 	s.last = now
 	s.packets += weight
+	f.of[k] = s
 }
 
 // takes says whether a flow is among those that are drawn.
 func (f *flows) takes(k flowKey) bool {
-	return maphash.Comparable(f.seed, k)&(1<<f.drawn-1) == 0
+	return maphash.Comparable(f.seed, k)&(1<<f.drawn[k.of]-1) == 0
+}
+
+// drop lets go of flows.
+func (f *flows) drop(which func(flowKey, sentAgain) bool) {
+	maps.DeleteFunc(f.of, which)
+	f.n = [kind.Num]int{}
+	for k := range f.of {
+		f.n[k.of]++
+	}
 }
 
 // tidy lets go of flows that have ended.
 func (f *flows) tidy(now time.Time) {
-	maps.DeleteFunc(f.of, func(_ flowKey, s *sentAgain) bool { return now.Sub(s.last) > flowAge })
-	if f.drawn > 0 && len(f.of) < mostFlows/4 {
-		f.drawn--
+	f.drop(func(_ flowKey, s sentAgain) bool { return now.Sub(s.last) > flowAge })
+	for k, n := range f.n {
+		if f.drawn[k] > 0 && n < mostFlows/4 {
+			f.drawn[k]--
+		}
 	}
 }
 
 // forget drops flows that began since a time, as with a flood.
 func (f *flows) forget(since time.Time) {
-	maps.DeleteFunc(f.of, func(_ flowKey, s *sentAgain) bool {
-		return !s.first.Before(since.Add(-goodCalm))
-	})
+	f.drop(func(_ flowKey, s sentAgain) bool { return !s.first.Before(since.Add(-goodCalm)) })
 }
 
 // copied is what is known of flows, for a search.
 func (f *flows) copied() *flows {
-	out := &flows{of: make(map[flowKey]*sentAgain, len(f.of)), seed: f.seed, drawn: f.drawn}
-	for k, s := range f.of {
-		one := *s
-		out.of[k] = &one
-	}
-	return out
+	out := *f
+	out.of = maps.Clone(f.of)
+	return &out
 }
 
 // once holds the good packets in flows that were there for a time: of all of them, of those of the
@@ -132,16 +141,17 @@ func (j *job) once(asks *spared, ports bool) (o once) {
 		if j.Alarm.Since.Sub(s.first) < flowYoung {
 			continue
 		}
-		o.all += s.packets
+		packets := s.packets * float64(uint64(1)<<j.flows.drawn[k.of]) // of all that were drawn from
+		o.all += packets
 		if k.of != j.Alarm.Kind || j.Alarm.To.IsValid() && !j.Alarm.To.Contains(k.to.Addr()) ||
 			ports && !slices.Contains(j.ports, k.to.Port()) {
 			continue
 		}
-		if o.flows, o.service = o.flows+1, o.service+s.packets; s.again {
+		if o.flows, o.service = o.flows+1, o.service+packets; s.again {
 			continue
 		}
-		if o.once += s.packets; !asks.named.has(k.from.Addr()) {
-			o.lost += s.packets
+		if o.once += packets; !asks.named.has(k.from.Addr()) {
+			o.lost += packets
 		}
 	}
 	return o
@@ -163,7 +173,8 @@ func (j *job) comesFrom(who *spared) bool {
 		if !isOf(&j.Alarm, p) || !j.flows.takes(k) {
 			return
 		}
-		if all++; j.flows.of[k] == nil && who.named.has(p.Src) {
+		_, knows := j.flows.of[k]
+		if all++; !knows && who.named.has(p.Src) {
 			other++
 		}
 	})
@@ -173,8 +184,8 @@ func (j *job) comesFrom(who *spared) bool {
 const fewAreKnown = "too few flows of clients are known to say that they send again"
 
 // greylist has whoever did not come before the flood send again, where clients do: who forges an
-// address and a port draws others for the next packet. New clients are served from their second
-// packet on (docs/explanation/decisions/0228-who-sends-again.md).
+// address and a port draws others for the next packet. New clients are served from againAfter behind
+// their first packet on (docs/explanation/decisions/0228-who-sends-again.md).
 func (j *job) greylist() (out incident.Rule, fault string) {
 	row := j.Alarm.Kind.Row()
 	lists := len(j.base.Greylists())
@@ -190,7 +201,7 @@ func (j *job) greylist() (out incident.Rule, fault string) {
 		return out, fewAreKnown
 	}
 	spared := j.spared(1 - j.beyond + ofStranger)
-	if j.comesFrom(&spared) { // they are asked with all others: it costs each a packet
+	if j.comesFrom(&spared) { // they are asked with all others
 		spared.networks, spared.named, spared.text = nil, nil, ""
 	}
 	to, ports := hostText(j.Alarm.To), ""

@@ -1,12 +1,16 @@
 package defend
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
+	"levee/internal/filter/greylist"
 	"levee/internal/packet"
 )
 
@@ -62,5 +66,59 @@ func TestNewClientsSendAgainBesideAFloodLikeThem(t *testing.T) {
 				t.Log(strings.Join(i.Notes, "; "))
 			}
 		}
+	}
+}
+
+// askedAgain is a search against datagrams like those of 100 sessions.
+func askedAgain(t *testing.T) (j *job, now time.Time) {
+	t.Helper()
+	j, now = againstUDP(t, "default pass\ndetect \"floods\" enforce\n", 27015), time.Now()
+	for i := range 1000 {
+		from := fmt.Sprintf("203.%d.%d.7", i/250, i%250)
+		j.flood.Add(datagramTo(t, from, 4000, 27015, []byte("hello")), 0)
+	}
+	j.flows, j.Alarm.Since = newFlows(), now.Add(20*time.Second)
+	for s := range 10 {
+		for i := range 100 {
+			j.flows.add(now.Add(time.Duration(s)*time.Second), &packet.Packet{Family: packet.IPv4,
+				Src: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), SrcPort: 4000,
+				Dst: netip.MustParseAddr("192.0.2.1"), DstPort: 27015, Proto: packet.ProtoUDP,
+				Transport: packet.PortTransport}, 1)
+		}
+	}
+	return j, now
+}
+
+// TestConnectionsLeaveRoomForSessions: one flow in 32 was drawn where a server of pages stands
+// beside that of sessions, so that too few of these were known.
+func TestConnectionsLeaveRoomForSessions(t *testing.T) {
+	j, now := askedAgain(t)
+	for i := range 100_000 {
+		j.flows.add(now.Add(time.Duration(i)*100*time.Microsecond), &packet.Packet{
+			Family: packet.IPv4, Src: netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8),
+				byte(i)}), SrcPort: 4000, Dst: netip.MustParseAddr("192.0.2.1"), DstPort: 443,
+			Proto: packet.ProtoTCP, Transport: packet.TCPTransport, Flags: packet.ACK}, 1)
+	}
+	if rule, fault := j.greylist(); fault != "" {
+		t.Errorf("%s: %s", rule.Rule, fault)
+	}
+	o := j.once(&spared{}, true)
+	if o.flows != 100 || o.all < 70_000 || o.all > 130_000 || len(j.flows.of) > 2*mostFlows {
+		t.Errorf("%+v of %d flows", o, len(j.flows.of))
+	}
+}
+
+// TestAPolicyHasRoomForSoManyGreylists, live ones among them.
+func TestAPolicyHasRoomForSoManyGreylists(t *testing.T) {
+	j, _ := askedAgain(t)
+	for i := range greylist.Meters {
+		if rule, fault := j.greylist(); fault != "" {
+			t.Fatalf("%d: %s: %s", i, rule.Rule, fault)
+		}
+		j.Live = append(j.Live, episode.Live{Of: j.Of, Rule: incident.Rule{
+			Rule: "greylist udp after 100ms within 60s", Action: episode.Greylist}})
+	}
+	if _, fault := j.greylist(); fault != "the policy has as many as it may have" {
+		t.Error(fault)
 	}
 }

@@ -3,6 +3,7 @@ package defend
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,12 +45,16 @@ func rulesOf(r *incident.Rule, d *policy.Detect) (*policy.Rule, error) {
 // keepTerm returns the part of a rule's text about whom it keeps.
 func keepTerm(d *policy.Detect) string { return " not from " + d.KeepText }
 
+// behindTerms is found where the terms of a rule end.
+var behindTerms = regexp.MustCompile(" rate | after |$")
+
 // written returns the text of a rule that a proposal made, with its detector's term and its label.
 func written(text string, d *policy.Detect, label string) string {
 	body, _, _ := strings.Cut(text, ` as "`)
 	body = strings.TrimSpace(body)
 	if d.KeepText != "" {
-		body += keepTerm(d)
+		at := behindTerms.FindStringIndex(body)[0]
+		body = body[:at] + keepTerm(d) + body[at:]
 	}
 	return body + ` as "` + label + `"`
 }

@@ -48,6 +48,25 @@ func udpFrom(t *testing.T, from string) []byte {
 	return b
 }
 
+// TestRulesThatKeepAreRules: the text of a limit whose detector keeps somebody could not be put into
+// a policy: it had whom it keeps behind its rate.
+func TestRulesThatKeepAreRules(t *testing.T) {
+	const sets = "set partners = { 198.51.100.0/24 }\n"
+	for _, keep := range []string{"partners", "{ 203.0.113.7, 203.0.113.9 }"} {
+		d := parsed(t, sets+"default pass\ndetect \"a\" enforce keep "+keep+"\n").Detects[0]
+		for _, body := range []string{"drop udp port 53", "limit udp rate 100/s by source",
+			"limit udp not from { 192.0.2.9 } to 192.0.2.1 rate 100/s", "cookie tcp port { 80 }",
+			"greylist udp not from { 192.0.2.9 } after 100ms within 60s above 200/s"} {
+			text := written(body, d, "flood-1-1")
+			parsed(t, sets+text+"\ndefault pass\n")
+			r := incident.Rule{Rule: text, Label: "flood-1-1"}
+			if _, err := rulesOf(&r, d); err != nil || !strings.Contains(text, keepTerm(d)) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
 // TestLiveRulesSpareWhomTheyMust: whom protect rules and the detector keep, and what rules in front
 // decide.
 func TestLiveRulesSpareWhomTheyMust(t *testing.T) {

@@ -238,7 +238,7 @@ func (j *job) run(ctx context.Context) (*episode.Found, error) {
 		r.Rules, dropped = nil, 0
 	}
 	var essential []incident.Rule
-	if dropped < j.minShare() { // else the next search finds it, in what drops leave
+	if dropped < j.minShare() && !j.named { // else the next search finds it, in what drops leave
 		essential, err = j.limitEssential(limits)
 	}
 	if err != nil {

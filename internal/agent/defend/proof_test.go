@@ -255,6 +255,12 @@ func TestAFloodOfWhatIsEssentialIsLimited(t *testing.T) {
 		if p, err := compose(j.base, live); err != nil || !fits(j.base, p) {
 			t.Errorf("%s: %q does not fit: %v", c.kind, found.Rules[0].Rule, err)
 		}
+		// In the names of clients, of whom little is known, it may be theirs.
+		theirs := *j
+		theirs.named = true
+		if found, err := theirs.run(t.Context()); err != nil || len(found.Rules) > 0 {
+			t.Errorf("%s, in the names of clients: %+v, %v", c.kind, found, err)
+		}
 		// Beside another flood, of which drops take what is theirs first.
 		k := *j
 		k.flood, k.kinds = signature.NewSample(packet.Ethernet, nil, 2000), 2000

@@ -89,8 +89,8 @@ func TestStrangersHaveNoHandshake(t *testing.T) {
 		j.flood.Add(udpFrom(t, fmt.Sprintf("192.0.2.%d", i)), 0)
 	}
 	r, fault := j.limitStrangers()
-	if want := "limit udp not from " + j.Of.KeepText + " rate "; fault != "" ||
-		!strings.HasPrefix(r.Rule, want) {
+	want := "limit udp" + strings.Repeat(keepTerm(j.Of), 2) + " rate "
+	if fault != "" || !strings.HasPrefix(r.Rule, want) {
 		t.Fatalf("%q, %q: want %q", r.Rule, fault, want)
 	}
 	if rule, err := rulesOf(&r, j.Of); err != nil || len(rule.Match) < 3 {
