@@ -69,6 +69,9 @@ func Watch(ctx context.Context, dev string, event func(Event), lost func(Losses)
 		}
 		if time.Since(w.looked) > time.Second {
 			there, err := w.Look(ctx, lost)
+			if ctx.Err() != nil {
+				break // what the look could not do is done below
+			}
 			if err != nil || !there {
 				return err
 			}
@@ -218,11 +221,11 @@ func (w *Watching) Look(ctx context.Context, lost func(Losses)) (there bool, err
 		all, err = w.readLosses(s, a)
 		return err
 	})
-	if err != nil && ctx.Err() != nil || !there {
-		return there, nil
-	}
 	for _, l := range all {
 		lost(l)
+	}
+	if !there && generation.IsGone(err) {
+		return false, nil
 	}
 	return there, err
 }
