@@ -75,6 +75,37 @@ func TestGuessedEchoesProveNobody(t *testing.T) {
 	}
 }
 
+// TestValuesThatDifferInTheirHighestBitAreTwo: the sums of two such values differ in their upper 33
+// bits alone, of which the second cancelled out the first by one pair of keys of 2^33, as by these.
+func TestValuesThatDifferInTheirHighestBitAreTwo(t *testing.T) {
+	r, _ := runnerOf(t, "prove \"a\" udp port 27015 reply echo 4 bytes at 0 "+
+		"in request at 0\npass udp proven flow\ndefault drop\n",
+		codegen.Target{Trace: true, Clock: true, HZ: testHZ})
+	r.SetClock(1 << 33)
+	memory, err := store.MapMemory(r.Loaded.Holding(state.HoldsEchoes), echo.Size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	// Words of the head: start, last, 12 factors, 2 keys. The hash of every flow is 0.
+	for i, word := range [16]uint64{2 + 10: 1, 2 + 11: 0x12aa7333} {
+		binary.NativeEndian.PutUint64(memory[int(echo.AtStart)+8*i:], word)
+	}
+	const server, client = "192.0.2.1:27015", "203.0.113.9:4000"
+	if err := r.Leave(datagram(t, server, client, []byte{1, 2, 3, 4})); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		last byte
+		want action.Action
+	}{{0x84, action.Drop}, {0x04, action.Pass}} {
+		_, verdict, err := r.Eval(datagram(t, client, server, []byte{1, 2, 3, c.last}))
+		if err != nil || verdict != c.want {
+			t.Errorf("a value that ends in %#x: %v, %v", c.last, verdict, err)
+		}
+	}
+}
+
 // TestAStrangersPacketHasAWrongValueWhereItIsLongEnough: a client that was given nothing has one of
 // a form once, if its packet reaches behind any of the places, whatever their order.
 func TestAStrangersPacketHasAWrongValueWhereItIsLongEnough(t *testing.T) {
