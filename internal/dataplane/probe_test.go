@@ -86,6 +86,7 @@ func TestUpSaysWhetherPacketsWereSeen(t *testing.T) {
 	n := newTestNet(t)
 	// One that waits takes as long each time; one that does not may, on a busy machine.
 	await.True(t, "up does not wait for a packet", func() bool {
+		_, _ = Down(t.Context(), "lv0") // what is replaced is not waited for either
 		began := time.Now()
 		r := bring(t, "lv0", store.Auto, named("edge.levee", "odd"))
 		if r.Judging.State != inspect.NotYet {
