@@ -253,7 +253,7 @@ func TestOtherInitSystemsTellPoliciesOfAddresses(t *testing.T) {
 	const keeper = "--start --background --make-pidfile --pidfile /levee.eth0.pid " +
 		"--exec /levee -- up --keep --or-last /eth0.levee --dev eth0\n"
 	for action, want := range map[string]string{
-		"start":  "up --or-last /eth0.levee --dev eth0\n" + keeper,
+		"start":  "up --or-last /eth0.levee --dev eth0\nshow --dev eth0\n" + keeper,
 		"reload": "up /eth0.levee --dev eth0\n",
 		"stop":   "--stop --quiet --pidfile /levee.eth0.pid --exec /levee\ndown --dev eth0\n",
 	} {

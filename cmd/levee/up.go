@@ -193,11 +193,7 @@ func (e *env) up(cmd *cobra.Command, file string, f *upFlags) error {
 		return e.keep(b)
 	}
 	if f.orLast {
-		on, err := onTrial(devs)
-		if err != nil {
-			return err
-		}
-		if on != "" {
+		if on := onTrial(devs); on != "" {
 			e.Sayf("a policy is on trial on %s; %s is not put there meanwhile", on, b.name())
 			return nil
 		}
