@@ -71,10 +71,10 @@ struct value {
 
 // value_hash is the hash of a value that a flow was given, with the lowest bit set. The value is
 // summed up twice (NH, RFC 4418 section 5.2.2, with Toeplitz keys), and the sums are mixed with the
-// flow. Two values that differ in their highest bit alone have sums that differ in the upper 33 bits
-// alone: the first sum is spread over all bits before the second is added. Nobody sees a hash, so it
-// need not keep the keys secret from who does, as SipHash would. The keys are what the hash of a
-// flow leaves of its factors, and those of numbers.
+// flow. Two values that differ in their highest bit alone have sums that differ in the upper 33
+// bits alone: the first sum is spread over all bits before the second is added. Nobody sees a hash,
+// so it need not keep the keys secret from who does, as SipHash would. The keys are what the hash
+// of a flow leaves of its factors, and those of numbers.
 static __always_inline __u64 value_hash(const struct echo_head *h, const struct value *v)
 {
 	const __u64 keys[] = {h->key[0], h->key[1], h->factors[10], h->factors[11]};

@@ -48,7 +48,8 @@ func DialContext(ctx context.Context, path string) (*Reader, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", path)
 	if no := unix.Errno(0); errors.As(err, &no) && (no == unix.ENOENT || no == unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("nobody serves a ring at %s, as `levee ring serve` does: %w", path, no)
+		return nil, fmt.Errorf("nobody serves a ring at %s, as `levee ring serve` does: %w", path,
+			no)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask for a ring: %w", err)

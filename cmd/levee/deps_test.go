@@ -13,11 +13,13 @@ func TestTwoTargetsFetchedListsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sh", "cat", "echo", "grep", "mktemp", "rm", "seq", "sort", "tr", "xargs"} {
+	for _, name := range []string{"sh", "cat", "echo", "grep", "mktemp", "rm", "seq", "sort", "tr",
+		"xargs"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,8 @@ func BenchmarkContains(b *testing.B) {
 	}
 	for name, find := range map[string]string{"text": `"/wp-login.php"`,
 		"expression": `/select.{1,8}from/`} {
-		r := benchRunner(b, fmt.Sprintf("drop udp port 9 payload contains %s\ndefault pass\n", find))
+		r := benchRunner(b, fmt.Sprintf("drop udp port 9 payload contains %s\ndefault pass\n",
+			find))
 		b.Run(name, func(b *testing.B) {
 			var ns [2][]float64
 			for b.Loop() {

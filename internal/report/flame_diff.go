@@ -87,8 +87,8 @@ const (
 )
 
 // Since colours the frames by how their share has changed since another graph, and returns those of
-// the other one that are gone, as words, those with the largest share first. A frame is the same one
-// if it was called by the same ones.
+// the other one that are gone, as words, those with the largest share first. A frame is the same
+// one if it was called by the same ones.
 func (f *Flame) Since(before *Flame) (gone []string) {
 	f.classes = []FlameClass{{"more than before", moreColour}, {"as before", sameColour},
 		{"less than before", lessColour}}

@@ -37,8 +37,9 @@ func newBenchProfile(e *env) *cobra.Command {
 		use:   "profile",
 		short: "What the receiving core does under a flood, with a flame graph",
 		long:  benchProfileLong, example: "  sudo levee bench profile --rung levee --flame " +
-			"levee.svg\n  sudo levee bench profile --rung levee --policy new.levee --before levee.svg " +
-			"--flame new.svg\n  sudo levee bench profile --rung nft --html nft.html\n" +
+			"levee.svg\n  sudo levee bench profile --rung levee --policy new.levee " +
+			"--before levee.svg --flame new.svg\n" +
+			"  sudo levee bench profile --rung nft --html nft.html\n" +
 			"  sudo levee bench profile --rung levee --rate 250k,500k,1M,2M,4M",
 		options: &o.Options,
 		rounds:  "rounds (default 6, the fewest that give an interval)",

@@ -127,8 +127,8 @@ func (f *flows) copied() *flows {
 }
 
 // once holds the good packets in flows that were there for a time: of all of them, of those of the
-// flood's service, of these in flows that never sent again, and of these again from whom the flood's
-// greylist asks.
+// flood's service, of these in flows that never sent again, and of these again from whom the
+// flood's greylist asks.
 type once struct {
 	flows                    int // of the service
 	all, service, once, lost float64
@@ -141,7 +141,8 @@ func (j *job) once(asks *spared, ports bool) (o once) {
 		if j.Alarm.Since.Sub(s.first) < flowYoung {
 			continue
 		}
-		packets := s.packets * float64(uint64(1)<<j.flows.drawn[k.of]) // of all that were drawn from
+		// of all that were drawn from
+		packets := s.packets * float64(uint64(1)<<j.flows.drawn[k.of])
 		o.all += packets
 		if k.of != j.Alarm.Kind || j.Alarm.To.IsValid() && !j.Alarm.To.Contains(k.to.Addr()) ||
 			ports && !slices.Contains(j.ports, k.to.Port()) {
@@ -184,8 +185,8 @@ func (j *job) comesFrom(who *spared) bool {
 const fewAreKnown = "too few flows of clients are known to say that they send again"
 
 // greylist has whoever did not come before the flood send again, where clients do: who forges an
-// address and a port draws others for the next packet. New clients are served from againAfter behind
-// their first packet on (docs/explanation/decisions/0228-who-sends-again.md).
+// address and a port draws others for the next packet. New clients are served from againAfter
+// behind their first packet on (docs/explanation/decisions/0228-who-sends-again.md).
 func (j *job) greylist() (out incident.Rule, fault string) {
 	row := j.Alarm.Kind.Row()
 	lists := len(j.base.Greylists())

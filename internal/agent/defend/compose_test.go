@@ -48,8 +48,8 @@ func udpFrom(t *testing.T, from string) []byte {
 	return b
 }
 
-// TestRulesThatKeepAreRules: the text of a limit whose detector keeps somebody could not be put into
-// a policy: it had whom it keeps behind its rate.
+// TestRulesThatKeepAreRules: the text of a limit whose detector keeps somebody could not be put
+// into a policy: it had whom it keeps behind its rate.
 func TestRulesThatKeepAreRules(t *testing.T) {
 	const sets = "set partners = { 198.51.100.0/24 }\n"
 	for _, keep := range []string{"partners", "{ 203.0.113.7, 203.0.113.9 }"} {

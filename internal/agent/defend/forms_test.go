@@ -187,8 +187,8 @@ func TestPulsesFurtherApartThanQuietFindTheirRule(t *testing.T) {
 		}}
 	a := attacked(t, 8*time.Second, 80*time.Second, flood)
 	if all := flood.dropped / flood.came; all < 0.87 || a.lost > 0.001 {
-		t.Errorf("%.1f %% of all pulses were dropped, and %.3f %% of clients' packets: %d incidents",
-			100*all, 100*a.lost, len(a.all))
+		t.Errorf("%.1f %% of all pulses were dropped, and %.3f %% of clients' packets: "+
+			"%d incidents", 100*all, 100*a.lost, len(a.all))
 	}
 }
 

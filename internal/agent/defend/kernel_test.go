@@ -240,7 +240,8 @@ func (k *fakeKernel) refused() sent.Refusals {
 		return sent.Refusals{}
 	}
 	k.lab.advance(k, time.Now())
-	return sent.Refusals{Told: true, Resets: uint64(k.lab.refused), Unwanted: uint64(k.lab.unwanted)}
+	return sent.Refusals{Told: true, Resets: uint64(k.lab.refused),
+		Unwanted: uint64(k.lab.unwanted)}
 }
 
 func (k *fakeKernel) elsewhere(string) (sent.Traffic, bool) {

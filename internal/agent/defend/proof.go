@@ -138,8 +138,8 @@ func (j *job) askProof() (out incident.Rule, fault string) {
 	return out, ""
 }
 
-// inFront has cookies, limits and greylists stand in front of the rule that passes the flood: behind
-// it they would judge nothing. Drops have their places already.
+// inFront has cookies, limits and greylists stand in front of the rule that passes the flood:
+// behind it they would judge nothing. Drops have their places already.
 func (j *job) inFront(rules []incident.Rule) {
 	for i := range rules {
 		if r := &rules[i]; r.Action != "drop" {

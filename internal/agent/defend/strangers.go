@@ -79,8 +79,8 @@ type spared struct {
 	text     string
 }
 
-// spared returns who came before the flood and has no more than a share of it. Where nobody did, the
-// term is "".
+// spared returns who came before the flood and has no more than a share of it. Where nobody did,
+// the term is "".
 func (j *job) spared(share float64) (out spared) {
 	four := !j.Alarm.To.IsValid() || j.Alarm.To.Addr().Is4()
 	all := maps.Clone(j.known)

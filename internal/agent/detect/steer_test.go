@@ -412,7 +412,8 @@ func TestForgedHandshakesExcuseNoDatagrams(t *testing.T) {
 // TestKindsThatAreTooMuchTogether: of several kinds at once each passed up to what is too much of
 // it by itself. Two of them are as much as may be of both.
 func TestKindsThatAreTooMuchTogether(t *testing.T) {
-	for want, rates := range map[bool][3]float64{true: {2700, 2700, 9000}, false: {2700, 2700, 10}} {
+	for want, rates := range map[bool][3]float64{true: {2700, 2700, 9000},
+		false: {2700, 2700, 10}} {
 		w := newWorld(Options{})
 		w.calm(t, 2000, 15)
 		parts := append(w.web(2000, 20_000),

@@ -120,8 +120,8 @@ const (
 	evaded  = 0.5
 )
 
-// changes returns how many times, one behind the other, a flood has changed since its rules came: as
-// one does whose sender reads them.
+// changes returns how many times, one behind the other, a flood has changed since its rules came:
+// as one does whose sender reads them.
 func (f *flood) changes(now time.Time) int {
 	if f.put.IsZero() || now.Sub(f.put) > shortly || f.was == 0 || f.alarm.All < evaded*f.was {
 		return 0

@@ -97,8 +97,8 @@ type Row struct {
 	// protocol, which the limit on Other leaves out. "" is none, as where no words of the language
 	// are about the kind alone.
 	Limit, Limit6 string
-	// Again is the match of a greylist on the kind; "" is none, as where what comes has no ports, or
-	// senders can be asked for a better proof.
+	// Again is the match of a greylist on the kind; "" is none, as where what comes has no ports,
+	// or senders can be asked for a better proof.
 	Again   string
 	Resends bool // who is there sends again whatever is lost, as TCP does
 	Rare    bool // who has no use for it has none for a little of it

@@ -388,8 +388,8 @@ func newFlame() *report.Flame {
 
 // Flame draws the flame graph; since another one, nil for none.
 func (r *Report) Flame(before *report.Flame) []byte {
-	said := fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click the "+
-		"lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU)
+	said := fmt.Sprintf("%d samples by %s; Linux %s, %s. Hover for shares, click to zoom, click "+
+		"the lowest row for all", r.Samples, r.Event, r.Machine.Kernel, r.Machine.CPU)
 	if before != nil {
 		const most = 3
 		if gone := r.flame.Since(before); len(gone) > 0 {

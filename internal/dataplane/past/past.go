@@ -101,7 +101,8 @@ func (s Store) List() (all []Policy, spoilt []Damaged, err error) {
 }
 
 // Add keeps a policy that has come into force, unless it is the newest already, and ends that its
-// text counts as unconfirmed. When the disk is full the oldest ones make room. An error leaves all that it did not remove for that.
+// text counts as unconfirmed. When the disk is full the oldest ones make room. An error leaves all
+// that it did not remove for that.
 func (s Store) Add(p Policy) error {
 	numbers, err := s.numbers()
 	if err != nil {

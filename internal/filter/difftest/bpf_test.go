@@ -107,8 +107,8 @@ func (c compiled) Leave(frame []byte) error {
 	return err
 }
 
-// gigabyte is the memory of a small machine. Connections have a sixteenth of the most room there, so
-// that the kernel does not clear 64 MB for each program.
+// gigabyte is the memory of a small machine. Connections have a sixteenth of the most room there,
+// so that the kernel does not clear 64 MB for each program.
 const gigabyte = 1 << 30
 
 // target takes turns with the kinds of program, and with the rooms for connections.

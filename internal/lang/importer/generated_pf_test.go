@@ -67,8 +67,8 @@ type translationOf struct {
 	terms []pfTerm
 	to    netip.Addr
 	port  int // 0 for one that stays
-	// how many ports from port on, of which a packet gets the one as far behind the first as its own
-	// is behind base; 0 for one port
+	// how many ports from port on, of which a packet gets the one as far behind the first as its
+	// own is behind base; 0 for one port
 	ports, base int
 }
 

@@ -299,9 +299,9 @@ func TestRedirectsToARange(t *testing.T) {
 // TestOneOfSeveralContainers: a chain of nat that draws where it sends packets was left out, as of
 // services of Kubernetes, so that their ports were cut.
 func TestOneOfSeveralContainers(t *testing.T) {
-	const draw = "-A PREROUTING -p udp -m udp --dport 53 -j SVC\n-A SVC -m statistic --mode random " +
-		"--probability 0.5 -j A\n-A SVC -j B\n-A A -s 10.0.0.0/8 -j MARK --set-xmark 0x4000/0x4000" +
-		"\n-A A -p udp -j DNAT --to-destination 10.0.0.2:53\n"
+	const draw = "-A PREROUTING -p udp -m udp --dport 53 -j SVC\n-A SVC -m statistic --mode " +
+		"random --probability 0.5 -j A\n-A SVC -j B\n-A A -s 10.0.0.0/8 -j MARK --set-xmark " +
+		"0x4000/0x4000\n-A A -p udp -j DNAT --to-destination 10.0.0.2:53\n"
 	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n:SVC - [0:0]\n:A - [0:0]\n:B - [0:0]\n"
 	for rules, want := range map[string]string{
 		draw + "-A B -p udp -j DNAT --to-destination 10.0.0.3:53\n": "pass ipv4 udp port 53\n",
@@ -309,15 +309,17 @@ func TestOneOfSeveralContainers(t *testing.T) {
 		draw + "-A B -p udp -m udp --dport 54 -j DNAT --to-destination 10.0.0.3:53\n": "",
 		draw + "-A B -p udp -j REDIRECT --to-ports 54\n":                              "",
 		// also where a rule for others stays on this machine
-		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT --to-destination " +
-			"10.0.0.2\n-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 22\n": "",
+		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT " +
+			"--to-destination 10.0.0.2\n" +
+			"-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 22\n": "",
 		// which connections are related no policy tells
-		"-A PREROUTING -p udp -m conntrack --ctstate RELATED -j DNAT --to-destination 10.0.0.2\n": "",
-		"-A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A PREROUTING -p udp " +
-			"-j DNAT --to-destination 10.0.0.2\n": "",
-		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT --to-destination " +
-			"10.0.0.2\n-A PREROUTING -p udp -m conntrack --ctstate NEW -j DNAT --to-destination " +
-			"10.0.0.3\n": "pass ipv4 udp\n",
+		"-A PREROUTING -p udp -m conntrack --ctstate RELATED -j DNAT " +
+			"--to-destination 10.0.0.2\n": "",
+		"-A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A PREROUTING " +
+			"-p udp -j DNAT --to-destination 10.0.0.2\n": "",
+		"-A PREROUTING -p udp -m statistic --mode random --probability 0.5 -j DNAT " +
+			"--to-destination 10.0.0.2\n-A PREROUTING -p udp -m conntrack --ctstate NEW -j DNAT " +
+			"--to-destination 10.0.0.3\n": "pass ipv4 udp\n",
 	} {
 		text, rep := fromIPTables(t, importer.Rulesets{}, nat+rules+"COMMIT\n"+
 			save("DROP", "-p tcp -m tcp --dport 22 -j ACCEPT"))
@@ -361,7 +363,8 @@ func TestMapsOfNat(t *testing.T) {
 		`{"dnat": {"addr": {"map": {` + key + `{"set": [[5060, {"concat": ["10.0.0.9", 5070]}]]}` +
 			`}}}}`: "pass ipv4 udp port 5060\n",
 		`{"redirect": {"port": {"map": {` + key + `{"set": [[8080, 80], [8081, 81]]}}}}}`: "limit " +
-			"ipv4 udp port 8080 rate 9/s burst 9\npass ipv4 udp port 8080\ndrop ipv4 udp port 8081\n",
+			"ipv4 udp port 8080 rate 9/s burst 9\npass ipv4 udp port 8080\n" +
+			"drop ipv4 udp port 8081\n",
 		`{"dnat": {"addr": {"map": {` + key + `"@absent"}}}}`: "",
 		`{"vmap": {"key": {"numgen": {"mode": "random", "mod": 2, "offset": 0}}, "data": {"set": [` +
 			`[0, {"goto": {"target": "a"}}], [1, {"goto": {"target": "a"}}]]}}}`: "pass ipv4 udp\n",
@@ -428,7 +431,8 @@ func TestDropsOfOneFamilyInFrontOfNat(t *testing.T) {
 		rule("ip", "pre", payload("udp", "dport"), "53", `{"dnat": {"addr": "172.17.0.2"}}`)+","+
 		rule("inet", "in", payload("tcp", "dport"), "22", `{"accept": null}`)+`]}`,
 		importer.Rulesets{})
-	if got := rulesOf(text); !strings.HasPrefix(got, "drop to 172.17.0.2\npass ipv4 udp port 53\n") {
+	want := "drop to 172.17.0.2\npass ipv4 udp port 53\n"
+	if got := rulesOf(text); !strings.HasPrefix(got, want) {
 		t.Errorf("%s\n%s", got, rep.Fates)
 	}
 }

@@ -408,7 +408,8 @@ func ofKeycloak(q string) string {
 
 // ofSquid is a line of Squid's access log in its own format. What it took is padded to six places.
 func ofSquid(status string) string {
-	return "<number>.<number> <     |    |   |  | |><number> <addr> TCP_DENIED/" + status + " <text>"
+	return "<number>.<number> <     |    |   |  | |><number> <addr> TCP_DENIED/" + status +
+		" <text>"
 }
 
 // ofTinyproxy is a message of Tinyproxy, behind how grave it is, its time and its number in its own

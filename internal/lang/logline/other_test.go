@@ -203,8 +203,8 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				`-1/-1/-1/-1/1 400 0 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>"`,
 		},
 		"rsync-auth": {
-			"2026/11/25 01:31:58 [3904] auth failed on module data from UNKNOWN (203.0.113.9) for " +
-				"bob: password mismatch",
+			"2026/11/25 01:31:58 [3904] auth failed on module data from UNKNOWN (203.0.113.9) " +
+				"for bob: password mismatch",
 			"2026/11/25 01:31:58 [3927] auth failed on module data from a.example (2001:db8::9) " +
 				"for eve: no matching rule",
 			log + "rsyncd[7]: auth failed on module data from a.example (203.0.113.9): " +

@@ -1,6 +1,6 @@
 // Package tool tells of which tool the files are that people give to an import that does not read
-// them. In goes the beginning of a file, or the name of a tool; out comes what to give in its place.
-// It must never take a file of a format for another tool's because of a comment.
+// them. In goes the beginning of a file, or the name of a tool; out comes what to give in its
+// place. It must never take a file of a format for another tool's because of a comment.
 package tool
 
 import (
