@@ -30,9 +30,9 @@ func (e *env) unconfirmed(b *bringing, devs []string) error {
 	return nil
 }
 
-// onTrial returns the first of the interfaces whose policy is on trial, "" if there is none. What is
-// wrong with another interface is no reason to leave these without a policy; it is said when they
-// get theirs.
+// onTrial returns the first of the interfaces whose policy is on trial, "" if there is none. What
+// is wrong with another interface is no reason to leave these without a policy; it is said when
+// they get theirs.
 func onTrial(devs []string) string {
 	all, _, _ := inspect.Status(context.Background(), false)
 	for _, a := range all {
