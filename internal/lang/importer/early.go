@@ -53,8 +53,8 @@ func (c *Chain) Rewrites() bool {
 }
 
 // AsksDestinations tells whether a rule of the chain, or of one that it leads to, is about some
-// destination addresses or ports, or has a limit for each address: behind nat it sees those that nat
-// has given.
+// destination addresses or ports, or has a limit for each address: behind nat it sees those that
+// nat has given.
 func (c *Chain) AsksDestinations() bool {
 	return slices.ContainsFunc(Reached(c), func(of *Chain) bool {
 		return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool {
