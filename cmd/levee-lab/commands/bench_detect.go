@@ -61,7 +61,7 @@ func newBenchDetect(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&policy, "policy", "",
 		"a policy of your own, with detect statements and no set files")
 	cmd.Flags().StringVar(&before, "before", "",
-		"time with clients only, before the first flood (default 20s)")
+		"time with clients only, before each flood (default 20s)")
 	cmd.Flags().StringVar(&during, "during", "",
 		"time of each flood that does not change (default 10s)")
 	cmd.Flags().StringVar(&gone, "gone", "",

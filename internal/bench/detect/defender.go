@@ -29,6 +29,8 @@ type Defender interface {
 	Start(ctx context.Context, h *lab.Host, device string, policy []byte) error
 	// Replace puts another policy into force.
 	Replace(ctx context.Context, policy []byte) error
+	// Forget has it begin anew: floods that it knows make the next one of their kind a pulse.
+	Forget(ctx context.Context) error
 	// Incidents are those that it has noticed since Start.
 	Incidents(ctx context.Context) ([]Incident, error)
 	// Live are the labels of rules of its own that are in force, asked of the kernel.
@@ -113,8 +115,14 @@ func (a *agent) Start(ctx context.Context, h *lab.Host, device string, policy []
 		return err
 	}
 	a.up = true
+	return a.begin(ctx)
+}
+
+// begin starts the process, and waits until it answers.
+func (a *agent) begin(ctx context.Context) (err error) {
 	// Stop ends it in good order; what a killed measurement leaves goes with its lab.
-	a.cmd = h.Command(context.WithoutCancel(ctx), "nice", "-n", agentNice, a.levee, "agent", "run")
+	a.cmd = a.host.Command(context.WithoutCancel(ctx), "nice", "-n", agentNice, a.levee, "agent",
+		"run")
 	a.cmd.Env = a.env()
 	a.log, a.ended = &tail{}, make(chan struct{})
 	a.cmd.Stdout, a.cmd.Stderr = a.log, a.log
@@ -137,6 +145,14 @@ func (a *agent) Start(ctx context.Context, h *lab.Host, device string, policy []
 			return fmt.Errorf("the agent does not answer: %w: %s", err, a.log.last())
 		}
 	}
+}
+
+// Forget implements Defender.
+func (a *agent) Forget(ctx context.Context) error {
+	if err := a.end(); err != nil {
+		return err
+	}
+	return a.begin(ctx)
 }
 
 // Replace implements Defender.
@@ -246,19 +262,7 @@ func (a *agent) Stop(ctx context.Context) error {
 	if a.lock == nil {
 		return nil
 	}
-	var errs []error
-	if a.cmd != nil && a.cmd.Process != nil {
-		errs = append(errs, a.cmd.Process.Signal(syscall.SIGTERM))
-		select {
-		case <-a.ended:
-		case <-time.After(startPatience):
-			errs = append(errs, errors.New("the agent does not end"), a.cmd.Process.Kill())
-			<-a.ended
-		}
-		if errors.Is(errs[0], os.ErrProcessDone) {
-			errs[0] = a.hasEnded()
-		}
-	}
+	errs := []error{a.end()}
 	if a.up {
 		_, err := a.run(ctx, "down", "--dev", a.device)
 		errs = append(errs, err)
@@ -266,6 +270,25 @@ func (a *agent) Stop(ctx context.Context) error {
 	errs = append(errs, clear(agentDir), a.lock.Close())
 	a.lock, a.cmd, a.up = nil, nil, false
 	return errors.Join(errs...)
+}
+
+// end has the process end, if there is one.
+func (a *agent) end() error {
+	if a.cmd == nil || a.cmd.Process == nil {
+		return nil
+	}
+	err := a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.ended:
+	case <-time.After(startPatience):
+		err = errors.Join(err, errors.New("the agent does not end"), a.cmd.Process.Kill())
+		<-a.ended
+	}
+	if errors.Is(err, os.ErrProcessDone) {
+		err = a.hasEnded()
+	}
+	a.cmd = nil
+	return err
 }
 
 // hasEnded says how the agent ended, which nobody has asked of it, and its last words.

@@ -62,7 +62,6 @@ const (
 	defaultBefore = 20 * time.Second
 	defaultDuring = 10 * time.Second
 	defaultGone   = 90 * time.Second
-	betweenFloods = 2 * time.Second
 )
 
 func (o *Options) complete() error {
@@ -352,6 +351,9 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 		}
 		return err
 	}
+	if err := o.Defender.Forget(ctx); err != nil {
+		return err
+	}
 	if k.behind != nil {
 		policy := slices.Concat(k.behind, o.Policy)
 		if err := o.Defender.Replace(ctx, policy); err != nil {
@@ -364,7 +366,7 @@ func (row *Row) measure(ctx context.Context, o *Options, s *demo.Stage, w *watch
 	if _, err := w.take(); err != nil {
 		return err
 	}
-	if err := lab.Sleep(ctx, min(o.Before, betweenFloods)); err != nil {
+	if err := lab.Sleep(ctx, o.Before); err != nil {
 		return err
 	}
 	m := newMeter(o.Defender.PID())

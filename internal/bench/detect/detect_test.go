@@ -31,6 +31,7 @@ type standIn struct {
 	meter  *lab.Meter
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	forgot int
 
 	mu    sync.Mutex
 	acted []Incident
@@ -139,6 +140,11 @@ func (s *standIn) Live(ctx context.Context) (live []string, err error) {
 
 func (s *standIn) Replace(context.Context, []byte) error { return nil }
 
+func (s *standIn) Forget(context.Context) error {
+	s.forgot++
+	return nil
+}
+
 func (s *standIn) PID() int { return os.Getpid() }
 
 func (s *standIn) Stop(ctx context.Context) error {
@@ -179,6 +185,9 @@ func TestAFloodIsMeasuredFromOutside(t *testing.T) {
 	}
 	if len(f.Incidents) != 1 {
 		t.Errorf("%d incidents", len(f.Incidents))
+	}
+	if s.forgot != 1 { // else a flood of another row's kind is the next pulse of that one
+		t.Errorf("one row, and the defender began anew %d times", s.forgot)
 	}
 	// What is counted from two seconds on needs a rule by then, with half a second to spare.
 	early := f.Drop < 1.5
