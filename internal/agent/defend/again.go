@@ -27,7 +27,7 @@ type flows struct {
 	drawn [kind.Num]uint // of a hash so many bits are 0
 }
 
-// flowKey is what a greylist knows a client by.
+// A greylist knows a client by its flowKey.
 type flowKey struct {
 	from, to netip.AddrPort
 	of       kind.Kind
