@@ -47,7 +47,7 @@ func (u *unit) ended(f *flood, now time.Time) {
 	u.pasts = u.pasts[max(0, len(u.pasts)-mostPast):]
 }
 
-// comes notes that a flood begins: how often one like it came before.
+// comes notes how often a flood like one that begins has come.
 func (u *unit) comes(f *flood, now time.Time) {
 	for _, p := range u.pasts {
 		if p.is(f) && now.Sub(p.at) <= pastLasts {

@@ -111,13 +111,20 @@ func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
 	frame := make([]byte, 64)
 	for _, c := range []gen.Config{flood, {Duration: time.Minute, Frames: &gen.Frames{
 		Frames: [][]byte{frame}}}, flood} {
-		ctx, stop := context.WithCancel(t.Context())
-		go func() {
-			defer stop()
-			before := received(t, here)
-			await.Until(func() bool { return received(t, here) > before+100 })
-		}()
-		r, err := p.Send(ctx, c)
+		var r gen.Report
+		var err error
+		// What the sender before has left on a busy machine may come meanwhile, and end this one.
+		for range 10 {
+			ctx, stop := context.WithCancel(t.Context())
+			go func() {
+				defer stop()
+				before := received(t, here)
+				await.Until(func() bool { return received(t, here) > before+100 })
+			}()
+			if r, err = p.Send(ctx, c); err != nil || r.Sent >= 100 {
+				break
+			}
+		}
 		if err != nil || r.How == "" || r.Sent < 100 {
 			t.Errorf("%+v, %v", r, err)
 		}
