@@ -84,6 +84,14 @@ func verdict(columns []*column) []string {
 	if ok && levee.search.open() {
 		lines = append(lines, "≥: the flood went no faster.")
 	}
+	for i, c := range columns {
+		for _, d := range columns[i+1:] {
+			if alike(c, d) {
+				lines = append(lines, c.title+" and "+d.title+
+					" lie closer than two runs do: which holds more is not told.")
+			}
+		}
+	}
 	if moved(columns) {
 		lines = append(lines, "A cache line took longer in one act than in another: "+
 			"the hypervisor has moved the cores.",
@@ -98,6 +106,17 @@ func verdict(columns []*column) []string {
 		}
 	}
 	return lines
+}
+
+// runsApart is the quotient of two rates up to which they are taken for the same: from run to run
+// that of nftables and no defence went from 0.71 to 1.30 on one kind of machine, see benchmarks.md.
+const runsApart = 1.5
+
+// alike tells that two acts held rates that another run may show the other way around.
+func alike(a, b *column) bool {
+	x, held := a.best()
+	y, too := b.best()
+	return held && too && max(x.rate, y.rate) < runsApart*min(x.rate, y.rate)
 }
 
 // movedApart is the quotient of two distances between which the cores have moved. Readings in one
