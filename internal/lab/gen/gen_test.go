@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"levee/internal/await"
 	"levee/internal/lab"
 	"levee/internal/lab/labtest"
 	"levee/internal/lang/spec"
@@ -149,28 +151,27 @@ func TestSourcesDoNotRepeatAndFollowTheSeed(t *testing.T) {
 	f := Flood{To: server4, Sources: prefixes("10.1.0.0/16", "192.0.2.7/32", "172.16.0.0/17",
 		"203.0.113.0/29")}
 	space := uint64(1<<16 + 1 + 1<<15 + 8)
-	rx := receive(t, l, 23, 17, 26, n)
 	var r Report
-	for try := 1; ; try++ {
+	var got []uint32
+	rate := 400000.0
+	await.OK(t, func() error {
 		// Slow enough that nothing is refused on a quiet machine, and slower on a busy one. A
 		// refused packet is a hole in the sequence, not a repetition, so it is looked for and not
 		// taken for an error.
+		rx := receive(t, l, 23, 17, 26, n)
+		defer rx.detach()
 		var err error
-		r, err = Run(t.Context(), into(l, Config{Floods: []Flood{f}, Count: n,
-			Rate: 400000 / float64(try), Seed: 42}))
+		r, err = Run(t.Context(), into(l, Config{Floods: []Flood{f}, Count: n, Rate: rate,
+			Seed: 42}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Refused <= n*19/20 {
-			break
+		got = rx.noted(t, int(rx.received(t, r.Sent-r.Refused))) // none is left for the next
+		if rate /= 2; r.Refused > n*19/20 {
+			return fmt.Errorf("%d of %d packets were refused", r.Refused, n)
 		}
-		if try == 10 {
-			t.Fatalf("%d of %d packets were refused: the machine is too busy", r.Refused, n)
-		}
-		rx.detach()
-		rx = receive(t, l, 23, 17, 26, n)
-	}
-	got := rx.noted(t, int(rx.received(t, r.Sent-r.Refused)))
+		return nil
+	})
 	asked := f
 	if err := asked.complete(device{mtu: 1500, inLab: true}); err != nil {
 		t.Fatal(err)

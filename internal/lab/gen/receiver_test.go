@@ -14,6 +14,10 @@ import (
 	"levee/internal/lab"
 )
 
+// aRing is a number of frames for which the ring of a veth device (256) has room: none of them is
+// refused, however long the thread that empties the ring waits for its core.
+const aRing = 200
+
 // receiver is an XDP program on a device that counts packets of one protocol, notes 4 bytes of
 // each of the first ones, and drops them.
 type receiver struct {

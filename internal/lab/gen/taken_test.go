@@ -30,7 +30,7 @@ func TestFramesThatACardDoesNotTakeAreNotSent(t *testing.T) {
 	mac := server.Devices[0].MAC.String()
 	src := "ipv4 udp from 10.0.0.0/8 permuted to 198.18.0.1 port 9 len 60 ether to " + mac
 	c := Config{Namespace: world.Namespace, OwnNetwork: true, Template: packets(t, src),
-		Count: 200, CPU: -1} // as many as the ring of a veth device holds
+		Count: aRing, CPU: -1}
 	for _, dev := range []string{"mv0", "tap0", "v0"} {
 		c.Device, c.Path = dev, Live
 		if r, err := Run(t.Context(), c); err == nil || r.Sent > 0 ||

@@ -51,7 +51,8 @@ func NeedTwoCores(t testing.TB) {
 func New(t testing.TB) *lab.Lab {
 	t.Helper()
 	NeedRoot(t)
-	l, err := lab.New(t.Context(), lab.Standard())
+	// Close ends the lab, in the turn of what the test cleans up: its context ends before that.
+	l, err := lab.New(context.WithoutCancel(t.Context()), lab.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +69,8 @@ func New(t testing.TB) *lab.Lab {
 func Machines(t testing.TB) (here, there *lab.Host) {
 	t.Helper()
 	NeedRoot(t)
-	l, err := lab.New(t.Context(), lab.Topology{Pairs: []lab.Pair{{Inner: "here", Outer: "there"}},
-		ReceiverCPU: -1, GeneratorCPU: -1, Offload: true})
+	l, err := lab.New(context.WithoutCancel(t.Context()), lab.Topology{Pairs: []lab.Pair{
+		{Inner: "here", Outer: "there"}}, ReceiverCPU: -1, GeneratorCPU: -1, Offload: true})
 	if err != nil {
 		t.Fatal(err)
 	}

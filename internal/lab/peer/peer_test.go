@@ -111,23 +111,20 @@ func TestAPeerSendsAndGivesItsInterfaceBack(t *testing.T) {
 	frame := make([]byte, 64)
 	for _, c := range []gen.Config{flood, {Duration: time.Minute, Frames: &gen.Frames{
 		Frames: [][]byte{frame}}}, flood} {
-		var r gen.Report
-		var err error
-		// What the sender before has left on a busy machine may come meanwhile, and end this one.
-		for range 10 {
-			ctx, stop := context.WithCancel(t.Context())
-			go func() {
-				defer stop()
-				before := received(t, here)
-				await.Until(func() bool { return received(t, here) > before+100 })
-			}()
-			if r, err = p.Send(ctx, c); err != nil || r.Sent >= 100 {
-				break
-			}
-		}
+		before := received(t, here)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			defer stop()
+			await.Until(func() bool { return received(t, here) > before+200 })
+		}()
+		r, err := p.Send(ctx, c)
 		if err != nil || r.How == "" || r.Sent < 100 {
-			t.Errorf("%+v, %v", r, err)
+			t.Fatalf("%+v, %v", r, err)
 		}
+		// What comes later would end the next one before it has sent any.
+		await.True(t, "all comes that was sent", func() bool {
+			return received(t, here) >= before+r.Sent-r.Refused
+		})
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
