@@ -78,7 +78,7 @@ func boot(g guest, k clock, r *result, stopped *stops) error {
 	if g.emulator != nil {
 		devices, script := cardArgs()
 		command = slices.Concat(g.emulator, []string{"-machine", "q35"}, args, devices)
-		command = inOwnNetwork(script, command)
+		command = inOwnNamespaces(script, command)
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

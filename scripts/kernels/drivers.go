@@ -130,7 +130,7 @@ cd "$1"; for m in $4; do modprobe -d "$1" -S "$2" --show-depends $m || true; don
 }
 
 // emulator returns the command for qemu with all cards: the host's if it is 8 or newer, which has
-// igb, else trixie's, which is unpacked and not installed.
+// igb, else trixie's, which is unpacked and not installed; it runs by inOwnNamespaces.
 func (d debian) emulator() ([]string, error) {
 	const command = "qemu-system-x86_64"
 	if out, err := exec.Command(command, "-device", "help").Output(); err == nil &&
@@ -153,14 +153,20 @@ func (d debian) emulator() ([]string, error) {
 		}
 	}
 	usr := filepath.Join(root, "usr")
-	return []string{"env", "QEMU_MODULE_DIR=" + usr + "/lib/x86_64-linux-gnu/qemu",
+	modules := usr + hostModules
+	return []string{"sh", "-euc", `[ ! -d "$1" ] || mount --bind "$2" "$1"; shift 2; exec "$@"`,
+		"sh", "/usr" + hostModules, modules, "env", "QEMU_MODULE_DIR=" + modules,
 		usr + "/lib64/ld-linux-x86-64.so.2", "--library-path", usr + "/lib/x86_64-linux-gnu",
 		usr + "/bin/" + command, "-L", usr + "/share/qemu", "-L", usr + "/share/seabios"}, nil
 }
 
-// inOwnNetwork returns a command that runs in a network namespace after a script.
-func inOwnNetwork(script string, command []string) []string {
+// hostModules is below /usr. A module that QEMU_MODULE_DIR lacks qemu looks for there, and it ends
+// where it finds one of another qemu.
+const hostModules = "/lib/x86_64-linux-gnu/qemu"
+
+// inOwnNamespaces returns a command that runs after a script, with a network and mounts of its own.
+func inOwnNamespaces(script string, command []string) []string {
 	run := "ip link set lo up\n" + script + `exec "$@"`
-	return append([]string{"unshare", "--map-root-user", "--net", "sh", "-euc", run, "sh"},
-		command...)
+	return append([]string{"unshare", "--map-root-user", "--net", "--mount", "sh", "-euc", run,
+		"sh"}, command...)
 }
