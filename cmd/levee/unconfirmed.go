@@ -22,9 +22,9 @@ func (e *env) unconfirmed(b *bringing, devs []string) error {
 			e.Sayf("cannot read whether %s was on trial on %s: %v", b.name(), dev, err)
 		}
 		if is {
-			return fmt.Errorf("it was on trial on %[1]s, and %[2]w: `levee up %[3]s --dev %[1]s "+
-				"--confirm %[4]s` tries it again", dev, errUnconfirmed, b.opts.PolicyPath,
-				initConfirm)
+			return fmt.Errorf("%[1]s was on trial on %[2]s, and %[3]w: `levee up %[4]s "+
+				"--dev %[2]s --confirm %[5]s` tries it again", b.name(), dev, errUnconfirmed,
+				b.opts.PolicyPath, initConfirm)
 		}
 	}
 	return nil

@@ -340,8 +340,8 @@ func (e *env) bringUp(b *bringing, devs []string) error {
 		case err == nil:
 			err = errors.New("nothing was done")
 		case b.nothingBefore && errors.Is(err, errUnconfirmed):
-			e.Sayf("%s is not put in force on %s (%v); no policy is kept that was in force "+
-				"before, and none is put there", b.name(), strings.Join(devs, ", "), b.unusable)
+			e.Sayf("%v; no policy is kept that was in force on %s before, and none is put there",
+				b.unusable, strings.Join(devs, ", "))
 			return nil
 		}
 		return err
