@@ -3,6 +3,8 @@ package profile
 import (
 	"slices"
 	"strings"
+
+	"github.com/cilium/ebpf"
 )
 
 // Class is the work of the core at a moment.
@@ -37,9 +39,13 @@ var Classes = []Class{Driver, Program, Helper, Netfilter, Kernel, User, Idle, Ot
 //     "eBPF program", a program further out makes it "helpers", a function that begins with one of
 //     netfilterPrefixes "netfilter".
 //  4. The innermost function has no symbol: unknown.
-//  5. The innermost function is of the driver's module or begins with its name: driver.
+//  5. The innermost function is of the driver's module or begins with its name (functionsOf):
+//     driver.
 //  6. The task is the idle one and no interrupt or soft interrupt is on the stack: idle.
 //  7. kernel.
+//
+// Of an interface in service there is no rung: rule 1 is asked behind rule 3 of what is taken in
+// the kernel, and threads that receive are nobody's.
 var (
 	netfilterPrefixes = []string{"nf_", "__nf_", "nft_", "ipt_", "ip6t_", "xt_", "ip_set_",
 		"hash_ip", "hash_net", "nfnetlink_", "ipv4_conntrack_", "ipv6_conntrack_"}
@@ -50,22 +56,33 @@ var (
 		"handle_softirqs", "el1h_64_irq", "el1_interrupt"}
 	// softInterruptThread is the root of the thread that runs soft interrupts when there are many.
 	softInterruptThread = "run_ksoftirqd"
+	// receivingThread is the root of a thread that receives for one queue (threaded NAPI).
+	receivingThread = "napi_threaded_poll"
+	// functionsOf begins the functions of drivers that do not begin them with their own name. It
+	// matters where the driver is no module but a part of the kernel.
+	functionsOf = map[string]string{"virtio_net": "virtnet_", "hv_netvsc": "netvsc_",
+		"bnxt_en": "bnxt_", "mlx5_core": "mlx5e_", "vif": "xennet_"}
 )
 
-// classifier knows the driver of the receiving device.
+// classifier knows the drivers of the receiving device.
 type classifier struct {
 	*symbols
-	driver string   // as ethtool names it, which is its module's name
-	own    []uint32 // processes that belong to the rung
+	drivers []string // as ethtool names them, which are their modules' names
+	own     []uint32 // processes that belong to the rung
+	// live is set in service, where there is no rung: filters count whoever sends or receives, and
+	// so do all threads that receive.
+	live bool
 }
 
-// class returns the class of a sample whose functions are stack, innermost first.
-func (c *classifier) class(s *sample, stack []symbol) Class {
-	if c.other(s, stack) {
-		return Others
-	}
-	if s.user {
-		return User
+// class returns the class of a sample whose functions are stack, innermost first, and for programs
+// and helpers the id of the program.
+func (c *classifier) class(s *sample, stack []symbol) (Class, ebpf.ProgramID) {
+	other := c.other(s, stack)
+	switch {
+	case other && (!c.live || s.user):
+		return Others, 0
+	case s.user:
+		return User, 0
 	}
 	interrupted := false
 	for i, f := range stack {
@@ -73,19 +90,25 @@ func (c *classifier) class(s *sample, stack []symbol) Class {
 		case hasPrefix(f.name, interruptPrefixes):
 			interrupted = true
 		case interrupted:
-		case f.program && i == 0:
-			return Program
-		case f.program:
-			return Helper
+		case f.program != 0 && i == 0:
+			return Program, f.program
+		case f.program != 0:
+			return Helper, f.program
 		case hasPrefix(f.name, netfilterPrefixes):
-			return Netfilter
+			return Netfilter, 0
 		}
 	}
+	return c.rest(s, stack, other, interrupted), 0
+}
+
+// rest returns the class of a sample that no filter has a part in.
+func (c *classifier) rest(s *sample, stack []symbol, other, interrupted bool) Class {
 	switch {
+	case other:
+		return Others
 	case len(stack) == 0 || !stack[0].known:
 		return Unknown
-	case c.driver != "" && (stack[0].module == c.driver ||
-		strings.HasPrefix(stack[0].name, c.driver+"_")):
+	case slices.ContainsFunc(c.drivers, stack[0].of):
 		return Driver
 	case s.pid == 0 && !interrupted:
 		return Idle
@@ -97,8 +120,15 @@ func (c *classifier) class(s *sample, stack []symbol) Class {
 func (c *classifier) other(s *sample, stack []symbol) bool {
 	return s.pid != 0 && !slices.Contains(c.own, s.pid) &&
 		!slices.ContainsFunc(stack, func(f symbol) bool {
-			return f.name == softInterruptThread || hasPrefix(f.name, interruptPrefixes)
+			return f.name == softInterruptThread || c.live && f.name == receivingThread ||
+				hasPrefix(f.name, interruptPrefixes)
 		})
+}
+
+// of tells whether a function is of a driver.
+func (f symbol) of(driver string) bool {
+	return driver != "" && (f.module == driver || strings.HasPrefix(f.name, driver+"_") ||
+		functionsOf[driver] != "" && strings.HasPrefix(f.name, functionsOf[driver]))
 }
 
 func hasPrefix(name string, prefixes []string) bool {

@@ -2,6 +2,8 @@
 // lab: driver, kernel, netfilter, eBPF program, helpers, user space, idle, other tasks; and draws a
 // flame graph.
 //
+// RunLive does so for an interface in service, where it sends and attaches nothing.
+//
 // In goes a rung of package bench, whose rules for windows hold here too; out come shares by class
 // as medians over the windows with 95 % intervals, the functions that took most, and a
 // self-contained SVG.
@@ -12,6 +14,6 @@
 // class by the rules in classify.go; what cannot be told is "unknown", and the classes add up to
 // 100 %.
 //
-// The package watches one core of the machine, whose every process it sees while the lab runs; it
+// The package watches one core of the machine, in service all, and sees every process of it; it
 // reads addresses and process ids only, and leaves nothing behind.
 package profile

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,11 +24,17 @@ type sample struct {
 }
 
 const (
-	// ringPages hold a second and a half of samples at the highest rate, all as deep as can be.
-	ringPages = 2048
 	maxStack  = 127 // kernel.perf_event_max_stack, unless somebody changed it
+	maxSample = 8 * (maxStack + 8)
 	pageSize  = 4096
 )
+
+// ringPages returns how many pages, a power of two, hold the samples of a time at a frequency in
+// samples a second, all as deep as can be.
+func ringPages(frequency int, between time.Duration) int {
+	bytes := int(float64(frequency)*between.Seconds()) * maxSample
+	return 1 << bits.Len(uint(bytes/pageSize))
+}
 
 // sampler takes samples of one core (perf_event_open(2)).
 type sampler struct {
@@ -50,8 +58,9 @@ var events = []struct {
 	{clockEvent, unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_CLOCK},
 }
 
-// newSampler opens a sampler that is off. frequency is samples a second.
-func newSampler(cpu, frequency int) (*sampler, error) {
+// newSampler opens a sampler that is off. frequency is samples a second, which are taken out at
+// least as often as between says.
+func newSampler(cpu, frequency int, between time.Duration) (*sampler, error) {
 	var err error
 	for _, e := range events {
 		attr := unix.PerfEventAttr{
@@ -68,8 +77,8 @@ func newSampler(cpu, frequency int) (*sampler, error) {
 			continue // not counted here
 		}
 		s := &sampler{fd: fd, event: e.name}
-		if s.ring, err = unix.Mmap(fd, 0, (1+ringPages)*pageSize, unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_SHARED); err != nil {
+		if s.ring, err = unix.Mmap(fd, 0, (1+ringPages(frequency, between))*pageSize,
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 			unix.Close(fd)
 			return nil, kernel.Refuse(err, "map the memory for samples")
 		}
@@ -109,7 +118,7 @@ func (s *sampler) close() {
 	unix.Close(s.fd)
 }
 
-// take returns the samples since the last time. The sampler is off.
+// take returns the samples since the last time, of a sampler that is on or off.
 func (s *sampler) take() ([]sample, error) {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&s.ring[0]))
 	head := atomic.LoadUint64(&page.Data_head)

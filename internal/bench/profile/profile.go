@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"levee/internal/bench"
 	"levee/internal/bench/flood"
 	"levee/internal/bench/ladder"
@@ -43,12 +45,8 @@ func (o *Options) complete() error {
 	if err := o.Options.Complete(usual); err != nil {
 		return err
 	}
-	if o.Frequency == 0 {
-		o.Frequency = 997
-	}
-	if o.Frequency < 50 || o.Frequency > maxFrequency {
-		return usage.Wrongf("%d/s: samples a second must be 50 to %d", o.Frequency,
-			maxFrequency)
+	if err := completeFrequency(&o.Frequency); err != nil {
+		return err
 	}
 	slices.Sort(o.Rates)
 	o.Rates = slices.Compact(o.Rates)
@@ -64,6 +62,16 @@ func (o *Options) complete() error {
 	name, err := rung(o.Rung, ladder.RungNames())
 	o.Rung = name
 	return err
+}
+
+func completeFrequency(f *int) error {
+	if *f == 0 {
+		*f = 997
+	}
+	if *f < 50 || *f > maxFrequency {
+		return usage.Wrongf("%d/s: samples a second must be 50 to %d", *f, maxFrequency)
+	}
+	return nil
 }
 
 // rung finds the only name that is or begins with the given text; of several, the only one without
@@ -96,9 +104,15 @@ func rung(asked string, names []string) (string, error) {
 
 // window holds the samples of one window.
 type window struct {
-	samples int     // of a core that was not idle
+	samples int     // of cores that were not idle
 	idle    float64 // share of the time, by /proc/stat: samples do not tell it (decision 0021)
 	stacks  map[string]*stack
+	// samples by the program that took the time, itself or by what it called
+	programs map[ebpf.ProgramID]int
+}
+
+func newWindow(idle float64) *window {
+	return &window{idle: idle, stacks: map[string]*stack{}, programs: map[ebpf.ProgramID]int{}}
 }
 
 // stack is one list of functions, outermost first.
@@ -127,12 +141,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	// A machine that takes no samples says so before a lab is made.
-	probe, err := newSampler(0, o.Frequency)
+	probe, err := newSampler(0, o.Frequency, usual.Longest)
 	if err != nil {
 		return nil, err
 	}
 	probe.close()
-	w := &observer{Options: &o, classifier: classifier{symbols: names, driver: labDriver}}
+	w := &observer{Options: &o, classifier: classifier{symbols: names,
+		drivers: []string{labDriver}}}
 	defer w.close()
 	r := &Report{Head: o.Head(0), Rung: o.Rung, Event: probe.event, Frequency: o.Frequency,
 		WindowMS: o.Window.Milliseconds()}
@@ -168,7 +183,7 @@ func (w *observer) watch(r flood.Receiver, wait func() error) error {
 	w.classifier.own = []uint32{uint32(r.Thread), uint32(os.Getpid())}
 	if w.sampler == nil {
 		var err error
-		if w.sampler, err = newSampler(r.CPU, w.Frequency); err != nil {
+		if w.sampler, err = newSampler(r.CPU, w.Frequency, usual.Longest); err != nil {
 			return err
 		}
 	}
@@ -195,7 +210,7 @@ func (w *observer) watch(r flood.Receiver, wait func() error) error {
 	if err != nil {
 		return err
 	}
-	seen := &window{idle: after.idleSince(before), stacks: map[string]*stack{}}
+	seen := newWindow(after.idleSince(before))
 	for i := range samples {
 		w.classifier.count(&samples[i], seen)
 	}
@@ -203,14 +218,17 @@ func (w *observer) watch(r flood.Receiver, wait func() error) error {
 	return nil
 }
 
-// count adds a sample to its window, unless the core was idle.
-func (c *classifier) count(s *sample, to *window) {
+// count adds a sample to its window, unless the core was idle, and returns its class.
+func (c *classifier) count(s *sample, to *window) Class {
 	symbols := c.resolve(s)
-	class := c.class(s, symbols)
+	class, program := c.class(s, symbols)
 	if class == Idle {
-		return
+		return class
 	}
 	to.samples++
+	if program != 0 {
+		to.programs[program]++
+	}
 	functions := make([]string, 0, len(symbols)+1)
 	switch class {
 	case User:
@@ -230,4 +248,5 @@ func (c *classifier) count(s *sample, to *window) {
 		to.stacks[key] = &stack{functions: functions, class: class}
 	}
 	to.stacks[key].count++
+	return class
 }

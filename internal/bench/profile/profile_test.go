@@ -109,7 +109,7 @@ func TestFunctionsAreFoundByAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
+	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x", 7}}
 	for ip, want := range map[uint64]string{
 		0: "[unknown]", 0xffffffff80ffffff: "[unknown]", 0xffffffff81000000: "_stext",
 		0xffffffff81000105: "_stext",
@@ -139,8 +139,8 @@ func TestSamplesAreClassed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x"}}
-	c := classifier{symbols: s, driver: "veth", own: []uint32{5, 6}}
+	s.programs = []program{{0xffffffffc0200000, 0xffffffffc0200100, "bpf_prog_x", 7}}
+	c := classifier{symbols: s, drivers: []string{"veth"}, own: []uint32{5, 6}}
 	const (
 		stext, idle, nft, irq, memcpy = 0xffffffff81000001, 0xffffffff81000120, 0xffffffff81000310,
 			0xffffffff81000410, 0xffffffff81000510
@@ -181,7 +181,7 @@ func TestSamplesAreClassed(t *testing.T) {
 		{"the thread of soft interrupts", sample{pid: 8, stack: []uint64{prog, veth, softirqd}},
 			Program},
 	} {
-		if got := c.class(&v.s, c.resolve(&v.s)); got != v.want {
+		if got, _ := c.class(&v.s, c.resolve(&v.s)); got != v.want {
 			t.Errorf("%s is %s, want %s", v.name, got, v.want)
 		}
 	}
@@ -276,7 +276,8 @@ func keepBusy(t *testing.T, cpu int, d time.Duration) {
 
 // seen is a window with samples of a program, idle for some percent of it.
 func seen(samples, idle int) *window {
-	w := &window{samples: samples, idle: float64(idle) / 100, stacks: map[string]*stack{}}
+	w := newWindow(float64(idle) / 100)
+	w.samples = samples
 	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program,
 		count: samples}
 	return w
@@ -372,7 +373,7 @@ func needRoot(t *testing.T) {
 
 func TestSamplesOfACoreAreTaken(t *testing.T) {
 	needRoot(t)
-	s, err := newSampler(0, 997)
+	s, err := newSampler(0, 997, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,9 +399,9 @@ func TestSamplesOfACoreAreTaken(t *testing.T) {
 	if s.event == clockEvent && (len(got) < 30 || len(got) > 1000) { // 300 without disturbance
 		t.Errorf("%d samples in 300 ms at 997 a second", len(got))
 	}
-	unknown, c := 0, classifier{symbols: names, driver: labDriver}
+	unknown, c := 0, classifier{symbols: names, drivers: []string{labDriver}}
 	for i := range got {
-		if c.class(&got[i], c.resolve(&got[i])) == Unknown {
+		if class, _ := c.class(&got[i], c.resolve(&got[i])); class == Unknown {
 			unknown++
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // Report is the outcome.
 type Report struct {
 	bench.Head
-	Rung, What string
+	Rung, What string // of an interface in service its name, and its policy
 	Event      string // what made the samples: cycles or cpu-clock
 	Frequency  int    // samples a second that were asked for
 	Samples    int    // of a core that was not idle
@@ -32,8 +32,12 @@ type Report struct {
 	Functions  []Function
 	Rates      []*Rate  // by the offered rate, if some were asked for; the rest is of all then
 	Why        []string // why windows do not count
+	// Live is of an interface in service, nil of a rung in the lab.
+	Live *Live
 
-	flame *report.Flame
+	flame   *report.Flame
+	own     map[Function]float64 // sums of shares over the windows
+	sampled int                  // windows that have a sample
 }
 
 // Share is one class's part of the core's time, in percent, a value for each window.
@@ -117,31 +121,42 @@ func grouped(reasons []string) []string {
 
 // summarise adds the windows up.
 func (r *Report) summarise(w *observer, windows []*window) {
-	r.flame = newFlame()
 	if w.sampler != nil {
 		r.Event, r.Lost = w.sampler.event, w.sampler.lost
 	}
-	r.Shares = sharesOf(windows)
-	for _, at := range r.Rates {
-		at.Shares = sharesOf(at.windows)
-	}
-	sampled := 0
-	own := map[Function]float64{}
+	r.begin()
 	for _, x := range windows {
-		if x.samples == 0 {
-			continue
-		}
-		r.Samples += x.samples
-		sampled++
-		for _, s := range x.stacks {
-			own[Function{Name: s.functions[len(s.functions)-1],
-				Class: s.class}] += x.percent(s.count)
-			r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
-		}
-		r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
+		r.add(x)
 	}
-	for f, sum := range own {
-		f.Share = sum / float64(sampled)
+	for _, at := range r.Rates {
+		for _, x := range at.windows {
+			at.Shares = addShares(at.Shares, x)
+		}
+	}
+	r.end()
+}
+
+func (r *Report) begin() { r.flame, r.own = newFlame(), map[Function]float64{} }
+
+// add takes in a window, which may be let go then. One without a sample says nothing.
+func (r *Report) add(x *window) {
+	if x.samples == 0 {
+		return
+	}
+	r.Shares = addShares(r.Shares, x)
+	r.Samples += x.samples
+	r.sampled++
+	for _, s := range x.stacks {
+		r.own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
+		r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
+	}
+	r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
+}
+
+// end lists the functions of all windows.
+func (r *Report) end() {
+	for f, sum := range r.own {
+		f.Share = sum / float64(r.sampled)
 		r.Functions = append(r.Functions, f)
 	}
 	slices.SortFunc(r.Functions, func(a, b Function) int {
@@ -150,28 +165,30 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	r.Functions = r.Functions[:min(len(r.Functions), mostFunctions)]
 }
 
-// sharesOf returns those of each class in windows; nil of windows without a sample.
-func sharesOf(windows []*window) (out []Share) {
-	shares := map[Class][]float64{}
-	for _, x := range windows {
-		if x.samples == 0 {
-			continue
-		}
-		counts := map[Class]int{}
-		for _, s := range x.stacks {
-			counts[s.class] += s.count
-		}
-		split := x.split(counts)
+// addShares appends those of each class in a window, unless it has no sample.
+func addShares(to []Share, x *window) []Share {
+	if x.samples == 0 {
+		return to
+	}
+	if to == nil {
 		for _, c := range Classes {
-			shares[c] = append(shares[c], split[c])
+			to = append(to, Share{Class: c})
 		}
 	}
-	for _, c := range Classes {
-		if len(shares[c]) > 0 {
-			out = append(out, Share{c, shares[c]})
-		}
+	split := x.split(x.counts())
+	for i := range to {
+		to[i].Windows = append(to[i].Windows, split[to[i].Class])
 	}
-	return out
+	return to
+}
+
+// counts returns the samples of each class.
+func (x *window) counts() map[Class]int {
+	counts := map[Class]int{}
+	for _, s := range x.stacks {
+		counts[s.class] += s.count
+	}
+	return counts
 }
 
 // split is percent of the time by class, 100 together, of a window with samples.
@@ -200,14 +217,23 @@ func (r *Report) caveats() []string {
 	out := []string{
 		fmt.Sprintf("%d samples of the receiving core by %s, %d a second asked for; the flood is "+
 			"that of bench ladder, the windows keep its rules", r.Samples, r.Event, r.Frequency),
-		"driver: the innermost function is of the driver (" + labDriver +
-			"); eBPF program: it is a program; helpers: called by a program; netfilter: a " +
-			"function of netfilter or called by one; kernel: any other, interrupts included; " +
-			"other tasks: processes that have nothing to do with the rung; unknown: code without " +
-			"a symbol",
+		classesAre(labDriver) + "other tasks: processes that have nothing to do with the rung; " +
+			"unknown: code without a symbol",
 		"sampling itself takes time: packets a second are a little lower than those of bench " +
 			"ladder; veth has no DMA: on a network card the driver's share is another",
 	}
+	return append(out, r.caveatsOfSamples()...)
+}
+
+// classesAre says what the classes are, but for other tasks.
+func classesAre(driver string) string {
+	return "driver: the innermost function is of the driver (" + driver +
+		"); eBPF program: it is a program; helpers: called by a program; netfilter: a function " +
+		"of netfilter or called by one; kernel: any other, interrupts included; "
+}
+
+// caveatsOfSamples says what the samples do not see.
+func (r *Report) caveatsOfSamples() (out []string) {
 	if r.Event == clockEvent {
 		out = append(out, "no hardware counter here: samples come from a timer, which sees code "+
 			"that runs with interrupts off only where it allows them again")
@@ -232,7 +258,9 @@ func (r *Report) Text(w io.Writer) error {
 	if len(r.Rates) > 0 {
 		r.byRate(t)
 	}
-	if len(r.PPS) > 0 && len(r.Rates) == 0 {
+	if r.Live != nil {
+		r.liveText(t)
+	} else if len(r.PPS) > 0 && len(r.Rates) == 0 {
 		m, lo, hi := report.Summary(r.PPS)
 		t.Printf("%.2f Mpps%s while sampled, %d windows of %d ms\n", m/1e6,
 			interval(len(r.PPS), lo/1e6, hi/1e6, " (%.2f-%.2f)"), len(r.PPS), r.WindowMS)
@@ -242,6 +270,8 @@ func (r *Report) Text(w io.Writer) error {
 		case len(r.Rates) > 0 && len(r.Shares) > 0:
 			fmt.Fprintln(w, "\nof the core's time, all rates together\t%, mean\tmedian\t"+
 				"95 % interval")
+		case len(r.Shares) > 0 && r.Live != nil:
+			fmt.Fprintln(w, "\nof the time of the cores\t%, mean\tmedian\t95 % interval")
 		case len(r.Shares) > 0:
 			fmt.Fprintln(w, "\nof the core's time\t%, mean\tmedian\t95 % interval")
 		default:
@@ -340,8 +370,12 @@ func mean(values []float64) float64 {
 
 // Document returns the report for files.
 func (r *Report) Document() *report.Document {
-	d := r.Head.Document("profile", "What the receiving core does: "+r.Rung, r.What)
-	d.Set("rung", r.Rung)
+	d := r.Head.Document("profile", r.title(), r.What)
+	if r.Live != nil {
+		r.Live.describe(d)
+	} else {
+		d.Set("rung", r.Rung)
+	}
 	d.Set("window", fmt.Sprintf("%d ms", r.WindowMS))
 	d.Set("event", r.Event)
 	for _, why := range r.Why {
@@ -351,7 +385,7 @@ func (r *Report) Document() *report.Document {
 		d.Set("rates", strings.Join(bench.Names(r.Rates, (*Rate).name), ", "))
 		r.ratesChart(d)
 	}
-	c := d.Chart(report.Chart{ID: "profile-classes", Title: "The receiving core's time",
+	c := d.Chart(report.Chart{ID: "profile-classes", Title: r.whose() + " time",
 		Kind: report.Bar, Y: report.Axis{Label: "share of the time", Unit: "%"}})
 	for _, s := range r.Shares {
 		c.Add(r.Rung, report.Measured(0, s.Windows).Of(string(s.Class)))
@@ -396,7 +430,23 @@ func (r *Report) Flame(before *report.Flame) []byte {
 			said = "Gone: " + strings.Join(gone[:min(most, len(gone))], ", ") + ". " + said
 		}
 	}
-	return r.flame.SVG("What the receiving core does: "+r.Rung, said)
+	return r.flame.SVG(r.title(), said)
+}
+
+// title says what is profiled.
+func (r *Report) title() string {
+	if r.Live != nil {
+		return "What the cores do: " + r.Rung + " in service"
+	}
+	return "What the receiving core does: " + r.Rung
+}
+
+// whose time is split.
+func (r *Report) whose() string {
+	if r.Live != nil {
+		return "The cores'"
+	}
+	return "The receiving core's"
 }
 
 func (at *Rate) name() string { return flood.Rate(at.Rate) }

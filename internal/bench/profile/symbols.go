@@ -20,8 +20,8 @@ import (
 // symbol is a function.
 type symbol struct {
 	name    string
-	module  string // "" for the kernel itself, "bpf" for programs
-	program bool   // an eBPF program
+	module  string         // "" for the kernel itself, "bpf" for programs
+	program ebpf.ProgramID // of an eBPF program, 0 for all else
 	known   bool
 }
 
@@ -36,6 +36,7 @@ type symbols struct {
 type program struct {
 	from, to uint64
 	name     string
+	id       ebpf.ProgramID
 }
 
 // farthest is the longest that a function is taken to be: beyond it an address belongs to code that
@@ -125,13 +126,13 @@ func (s *symbols) readPrograms() error {
 		if err != nil {
 			continue
 		}
-		s.add(info)
+		s.add(id, info)
 	}
 	slices.SortFunc(s.programs, func(a, b program) int { return cmp.Compare(a.from, b.from) })
 	return nil
 }
 
-func (s *symbols) add(info *ebpf.ProgramInfo) {
+func (s *symbols) add(id ebpf.ProgramID, info *ebpf.ProgramInfo) {
 	at, ok := info.JitedKsymAddrs()
 	lengths, ok2 := info.JitedFuncLens()
 	if !ok || !ok2 || len(at) != len(lengths) {
@@ -142,7 +143,8 @@ func (s *symbols) add(info *ebpf.ProgramInfo) {
 		if i > 0 {
 			name = fmt.Sprintf("%s.%d", name, i)
 		}
-		s.programs = append(s.programs, program{uint64(a), uint64(a) + uint64(lengths[i]), name})
+		s.programs = append(s.programs,
+			program{uint64(a), uint64(a) + uint64(lengths[i]), name, id})
 	}
 }
 
@@ -150,7 +152,8 @@ func (s *symbols) add(info *ebpf.ProgramInfo) {
 func (s *symbols) at(ip uint64) symbol {
 	i := sort.Search(len(s.programs), func(i int) bool { return s.programs[i].from > ip })
 	if i > 0 && ip < s.programs[i-1].to {
-		return symbol{name: s.programs[i-1].name, module: "bpf", program: true, known: true}
+		p := &s.programs[i-1]
+		return symbol{name: p.name, module: "bpf", program: p.id, known: true}
 	}
 	i = sort.Search(len(s.starts), func(i int) bool { return s.starts[i] > ip })
 	if i == 0 || ip-s.starts[i-1] > farthest {

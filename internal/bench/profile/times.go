@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -38,6 +39,26 @@ func parseTimes(text string, cpu int) (t times, err error) {
 		return t, nil
 	}
 	return t, fmt.Errorf("/proc/stat has no core %d", cpu)
+}
+
+// coresIn lists the cores of /proc/stat: those that are online.
+func coresIn(text string) (all []int, err error) {
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(line, " ")
+		number, isCore := strings.CutPrefix(name, "cpu")
+		if !isCore || number == "" {
+			continue
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("reading /proc/stat: %w", err)
+		}
+		all = append(all, n)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("/proc/stat names no core")
+	}
+	return all, nil
 }
 
 // idleSince returns the share of the time, 0 to 1.

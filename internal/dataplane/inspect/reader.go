@@ -27,6 +27,22 @@ type DeviceCounters struct {
 	program uint32             // that its interface shows
 }
 
+// Index returns the interface's index.
+func (d *DeviceCounters) Index() int { return d.index }
+
+// InForce returns what is in force on the interface.
+func (d *DeviceCounters) InForce() *store.Description { return d.in }
+
+// Arrived returns how many packets that arrived the policy has judged.
+func (d *DeviceCounters) Arrived() (n uint64) {
+	for i, c := range d.Counters {
+		if !d.in.Slots[i].Leaves() {
+			n += c.Packets
+		}
+	}
+	return n
+}
+
 // Reader reads the counters of all policies of this network namespace again and again: a second of
 // it costs microseconds, for it keeps the memory of the counters open and takes the lock only when
 // something has changed. It is used by one goroutine.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"levee/internal/filter/codegen"
@@ -204,6 +205,12 @@ func (s Slot) Counts() string {
 		return s.ID
 	}
 	return s.Action + " " + s.ID
+}
+
+// Leaves reports whether a slot counts packets that leave: its rule begins with "out", and the
+// identity of what is built in with "out:".
+func (s Slot) Leaves() bool {
+	return strings.HasPrefix(s.Text, "out ") || strings.HasPrefix(s.ID, "out:")
 }
 
 // ListMaps lists the maps of a generation that levee described before it listed them: a policy
