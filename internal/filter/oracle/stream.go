@@ -116,7 +116,8 @@ func (s streams) holds(t *term, pkt *packet.Packet, frame []byte, now time.Time)
 
 // gotStream returns the part of a term's stream that a segment has.
 func (s streams) gotStream(t *policy.Term, pkt *packet.Packet, frame []byte, now time.Time) string {
-	contains, known, has := s.known(&term{of: t, find: finders(t.Pattern)}, pkt, frame, now)
+	of := &term{asked: &asked{of: t, find: finders(t.Pattern)}}
+	contains, known, has := s.known(of, pkt, frame, now)
 	switch {
 	case !has:
 		return "the segment has no data"

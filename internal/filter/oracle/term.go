@@ -39,12 +39,19 @@ func (s *span) holds(v *value) bool {
 
 // term is one condition of a rule with its values as spans.
 type term struct {
-	field      field.Field
-	not        bool
+	field field.Field
+	not   bool
+	plain bool   // the spans alone say whether it holds
+	spans []span // one of them holds the value
+	*asked
+}
+
+// asked is what few terms ask for, besides spans or in their place. It lies apart, since it is more
+// memory than all else of a term.
+type asked struct {
 	mask, want uint8            // TCP flags: flags & mask == want
-	spans      []span           // all other fields: one of them holds the value ...
-	set        *addressSet      // ... or this does ...
-	ends       *endpointSet     // ... or this
+	set        *addressSet      // it has the value ...
+	ends       *endpointSet     // ... or this does
 	inner      []term           // of a match on the packet within a tunnel
 	find       []*regexp.Regexp // of texts and expressions that the payload is searched for
 	of         *policy.Term
@@ -67,17 +74,20 @@ func (e *Evaluator) prepare(list []*policy.Rule) []rule {
 		}
 	}
 	allTerms, allSpans := make([]term, 0, terms), make([]span, 0, spans)
+	allAsked := make([]asked, 0, terms)
 	out := make([]rule, len(list))
 	for i, r := range list {
 		first := len(allTerms)
 		for j := range r.Match {
 			from := len(allSpans)
 			allSpans = e.appendSpans(allSpans, &r.Match[j])
-			t := term{field: r.Match[j].Field, not: r.Match[j].Not, mask: r.Match[j].Mask,
-				want:  r.Match[j].Value,
-				spans: allSpans[from:len(allSpans):len(allSpans)], set: e.sets[r.Match[j].Set],
-				ends: e.endpoints(&r.Match[j]), of: &r.Match[j]}
-			t.find = finders(r.Match[j].Pattern)
+			allAsked = append(allAsked, asked{mask: r.Match[j].Mask, want: r.Match[j].Value,
+				set: e.sets[r.Match[j].Set], ends: e.endpoints(&r.Match[j]),
+				find: finders(r.Match[j].Pattern), of: &r.Match[j]})
+			t := term{field: r.Match[j].Field, not: r.Match[j].Not,
+				spans: allSpans[from:len(allSpans):len(allSpans)],
+				asked: &allAsked[len(allAsked)-1]}
+			t.plain = t.set == nil && t.ends == nil && bySpans(t.field)
 			if in := r.Match[j].Inner; in != nil {
 				t.inner = e.prepare([]*policy.Rule{{Match: in.Match}})[0].terms
 			}
@@ -155,9 +165,22 @@ func prefixSpan(p netip.Prefix) span {
 	return s
 }
 
+// bySpans reports whether the spans of a term are all that is asked of a field.
+func bySpans(f field.Field) bool {
+	switch f {
+	case field.Inner, field.Payload, field.Contents, field.Stream, field.TCPFlags:
+		return false
+	}
+	return !f.OfMessage()
+}
+
 // holds is three-valued logic cut to two: a term whose field the packet does not have does not
 // hold, negated or not.
 func (e *Evaluator) holds(t *term, pkt *packet.Packet, frame []byte, vs *values) bool {
+	if t.plain {
+		v := &vs[t.field]
+		return v.present && t.among(v) != t.not
+	}
 	if t.field == field.Inner {
 		return e.within(t, pkt, frame)
 	}
@@ -225,6 +248,11 @@ func (e *Evaluator) inside(t *term, pkt *packet.Packet, v *value) bool {
 	if t.ends != nil {
 		return t.ends.contains(address(t.field, pkt), pkt.Proto, uint16(v.lo), e.now())
 	}
+	return t.among(v)
+}
+
+// among says whether one of the spans holds the value.
+func (t *term) among(v *value) bool {
 	for i := range t.spans {
 		if t.spans[i].holds(v) {
 			return true
