@@ -20,7 +20,7 @@ func Early(chains, input []*Chain, rewritten, tracked func(*Chain) bool) []*Chai
 		c := chains[i]
 		if !c.mayDrop() || slices.ContainsFunc(Reached(c), func(of *Chain) bool {
 			return slices.ContainsFunc(of.Rules, func(r *ChainRule) bool {
-				return r.AtInput || r.States != nil && !tracked(c)
+				return r.AtInput || r.States != nil && !tracked(c) || r.asksSent() && rewritten(c)
 			})
 		}) {
 			continue
@@ -33,6 +33,12 @@ func Early(chains, input []*Chain, rewritten, tracked func(*Chain) bool) []*Chai
 		out = slices.Insert(out, 0, c)
 	}
 	return out
+}
+
+// asksSent tells whether a rule asks whether nat has sent a packet elsewhere.
+func (r *ChainRule) asksSent() bool {
+	return slices.Contains(r.States, stateSent) ||
+		slices.ContainsFunc(r.Alts, func(m match.Match) bool { return m.Fields[match.Sent] != nil })
 }
 
 // comesBack tells whether packets return from a chain that this one leads to, or leave it by a

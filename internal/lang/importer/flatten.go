@@ -111,6 +111,7 @@ func (fl *flattener) run() error {
 	fl.settleLeft()
 	fl.settleClashes()
 	fl.readNat(fl.out.Nats)
+	fl.takeSent()
 	fl.endWithDefault()
 	fl.tellUnused()
 	fl.count()

@@ -145,7 +145,11 @@ func (w *writer) terms(states bool) string {
 		if w.one(8) {
 			s = "UNTRACKED"
 		}
-		add("%s", w.of("-m state "+w.not()+"--state ", "-m conntrack "+w.not()+"--ctstate ")+s)
+		by := w.of("-m state "+w.not()+"--state ", "-m conntrack "+w.not()+"--ctstate ")
+		if w.one(4) {
+			by, s = "-m conntrack "+w.not()+"--ctstate ", w.of("DNAT", s+",DNAT")
+		}
+		add("%s", by+s)
 	}
 	if w.one(6) {
 		out = append(out, w.other(proto))

@@ -115,7 +115,8 @@ func (w *writer) termsNFT(states bool) string {
 		names := []string{"new", "established", "related", "invalid"}
 		add(w.of("ct state "+w.some(",", 3, names...), "ct state "+w.list(3, names...),
 			"ct state != "+w.of(names...), "ct state != { "+w.some(", ", 2, names...)+" }",
-			"ct state new,untracked", "ct state untracked"))
+			"ct state new,untracked", "ct state untracked", "ct status dnat", "ct status dnat",
+			"ct status ! dnat", "ct state new ct status & dnat == dnat"))
 	}
 	if w.one(9) {
 		add(w.of("meta length > 60", "meta length 28-60", "ether saddr 02:00:00:00:00:02",

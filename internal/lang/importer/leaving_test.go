@@ -182,3 +182,21 @@ func TestBlocksOfPFAboutWhatLeavesWereLeftOut(t *testing.T) {
 		t.Errorf("counted %+v", f)
 	}
 }
+
+// TestOwnersByName: a file with the name of a user, as people write it for iptables-restore, was
+// refused with all its rules.
+func TestOwnersByName(t *testing.T) {
+	const front = "*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp " +
+		"--dport 22 -j ACCEPT\n-A OUTPUT -m owner --uid-owner "
+	text, _ := fromIPTables(t, importer.Rulesets{}, front+"root -j ACCEPT\n"+
+		"-A OUTPUT -d 192.0.2.0/24 -j DROP\nCOMMIT\n")
+	if !strings.Contains(text, "out pass ipv4 uid 0 as") {
+		t.Errorf("%s", text)
+	}
+	text, rep := fromIPTables(t, importer.Rulesets{}, front+"debian-tor -j ACCEPT\n"+
+		"-A OUTPUT -d 192.0.2.0/24 -j DROP\nCOMMIT\n")
+	if !strings.Contains(text, "pass ipv4 tcp port 22") || strings.Contains(text, "out drop") {
+		t.Errorf("%s", text)
+	}
+	remarksHave(t, rep, `left out|the user or group "debian-tor" by its name`)
+}

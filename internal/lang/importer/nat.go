@@ -14,6 +14,7 @@ type natTo struct {
 	what  string       // the action, as its source says it
 	here  bool         // the rules judge the packets, as what they become
 	stays bool         // the destination stays, and the port alone changes
+	moves bool         // the destination is another in any case
 	some  bool         // of the packets of the rule, those that a condition without words is for
 	port  *match.Ports // nil if it stays
 	addr  *match.Set   // the destination that rules see; nil if it is one of the machine's own
@@ -26,7 +27,7 @@ type natTo struct {
 // address of addr, one of the machine's own if that is none, or stays; its port one of port, or
 // stays where that is nil. Nothing is noted where some of addr are of loopback and others are not.
 func (p *RuleReader) SentTo(what string, addr match.AddressSpans, stays bool, port *match.Ports) {
-	to := &natTo{what: what, here: len(addr) == 0, stays: stays, port: port}
+	to := &natTo{what: what, here: len(addr) == 0, stays: stays, port: port, moves: len(addr) > 0}
 	if len(addr) > 0 {
 		to.here = addr.Within(match.Loopback)
 		if away := addr.Minus(match.Loopback); !to.here && len(addr.Minus(away)) > 0 {
@@ -239,10 +240,10 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		for _, n := range found {
-			if fl.told[n.r] || n.r.nat == nil {
+			if fl.told[n.r] || n.r.nat == nil && len(n.r.passes) == 0 {
 				continue
 			}
-			if fl.tellNat(n.r); n.r.nat.alone {
+			if fl.tellNat(n.r); n.r.nat == nil || n.r.nat.alone {
 				continue
 			}
 			kind, text, hint := Changed, n.r.nat.what+" sends these elsewhere, where FORWARD "+
@@ -286,8 +287,12 @@ func (fl *flattener) sent(n redirected, at int) (out []statement, ok bool) {
 			if fl.out.limits++; fl.out.limits > maxLimits {
 				return nil, false
 			}
-			n.r.Widen(n.r.nat.what+": what it sends to this machine has the limits of the rules "+
-				"once more, in a budget of its own", "", []match.Match{s.m})
+			what := "the chain of nat leaves these alone: what comes there"
+			if n.r.nat != nil {
+				what = n.r.nat.what + ": what it sends to this machine"
+			}
+			n.r.Widen(what+" has the limits of the rules once more, in a budget of its own", "",
+				[]match.Match{s.m})
 		}
 		out = append(out, is...)
 	}
@@ -402,6 +407,9 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		return out, true
 	}
 	as, addr := m, r.nat != nil && r.nat.addr != nil
+	if is, told := n.isSent(); told {
+		as.Fields[match.Sent] = match.Just(uint64(match.Int(is)))
+	}
 	here := r.nat != nil && r.nat.here && !r.nat.alone && !r.nat.stays
 	if n.port != nil {
 		as.Fields[match.Port] = n.port.As
@@ -413,6 +421,7 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 	}
 	lo := addr && r.nat.addr.Addresses.Within(match.Loopback)
 	back := func(both *match.Match) bool {
+		both.Fields[match.Sent] = nil
 		if addr || here {
 			both.To = m.To
 		}
@@ -453,12 +462,15 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		if both.Never || beginsNone(&as, &is) {
 			continue
 		}
+		if is.Fields[match.Sent] != nil && as.Fields[match.Sent] == nil {
+			return nil, false
+		}
 		if s.action != "pass" && s.action != "drop" && s.action != "limit" || !back(&both) {
 			return nil, false
 		}
 		byAddress := asked.In != nil || len(asked.Not) > 0
 		if s.action == "limit" {
-			if byAddress {
+			if byAddress || s.of != nil && s.of.Verb == DoAccept && fl.passesSent(at) {
 				return nil, false
 			}
 			s.m, s.named = both, true
@@ -495,6 +507,45 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		}
 	}
 	return out, true
+}
+
+// isSent tells whether conntrack notes another destination of the packets. That is not told where
+// some may get the one that they have.
+func (n redirected) isSent() (is, told bool) {
+	to := n.r.nat
+	switch {
+	case to == nil:
+		return false, true
+	case to.moves:
+		return true, true
+	case to.alone || n.port == nil || n.m.Fields[match.Port] == nil:
+		return false, false
+	}
+	return true, len(n.m.Fields[match.Port].And(n.port.As)) == 0
+}
+
+// passesSent tells whether one of statement i and those behind it passes what nat has sent here
+// and nothing else.
+func (fl *flattener) passesSent(i int) bool {
+	return slices.ContainsFunc(fl.out.pending[i:], func(s statement) bool {
+		return s.action == "pass" && s.ofSent()
+	})
+}
+
+// ofSent tells whether the statement is about what nat has sent elsewhere alone.
+func (s *statement) ofSent() bool { return slices.Equal(s.m.Fields[match.Sent], match.Just(1)) }
+
+// takeSent takes what is about packets that nat has sent elsewhere out of the statements: readNat
+// has put these in front, and the others come as they are.
+func (fl *flattener) takeSent() {
+	for i := range fl.out.pending {
+		s := &fl.out.pending[i]
+		if s.ofSent() {
+			*s = statement{}
+			continue
+		}
+		s.m.Fields[match.Sent] = nil
+	}
 }
 
 func isDynamic(s *match.Set) bool { return s.Dynamic }
@@ -560,7 +611,8 @@ func (fl *flattener) logOf(r *ChainRule, m match.Match) []statement {
 // something: of netfilter, those by which more may pass.
 func (fl *flattener) tellNat(r *ChainRule) {
 	fl.told[r] = true
-	if r.nat.addr != nil && !r.nat.arrives {
+	alone := r.nat != nil && r.nat.alone
+	if alone && r.nat.addr != nil && !r.nat.arrives {
 		of := ", which is taken for none of this machine's own addresses"
 		if r.nat.addr.Addresses.Within(match.Loopback) {
 			of = ""
@@ -571,7 +623,7 @@ func (fl *flattener) tellNat(r *ChainRule) {
 	}
 	widened := false
 	for _, m := range r.Remarks {
-		if m.Widens || r.nat.alone {
+		if m.Widens || alone {
 			fl.out.Report.Add(m)
 		}
 		widened = widened || m.Widens
@@ -579,7 +631,7 @@ func (fl *flattener) tellNat(r *ChainRule) {
 	for i := range r.passes {
 		fl.out.Report.pass(&r.passes[i])
 	}
-	if f := &fl.out.Report.Fates; widened || r.nat.alone && !r.nat.here {
+	if f := &fl.out.Report.Fates; widened || alone && !r.nat.here {
 		f.Given, f.Changed = f.Given+1, f.Changed+1
 		if widened {
 			f.Widened++

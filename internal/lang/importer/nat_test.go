@@ -450,3 +450,78 @@ func TestALimitThatReturnsBeforeOtherRules(t *testing.T) {
 		t.Errorf("%s\n%s", got, rep.Fates)
 	}
 }
+
+// TestRulesForWhatNatSendsHere: a rule for what nat has sent to another port was left out, with the
+// states that it asks for besides: of firewalld's, all that is established was cut.
+func TestRulesForWhatNatSendsHere(t *testing.T) {
+	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 8080 -j " +
+		"REDIRECT --to-ports 80\nCOMMIT\n"
+	// conntrack begins a connection there
+	const bare = "drop ipv4 tcp flags ack/fin,syn,rst,ack port 8080 not established\n"
+	const front = "pass ipv4 tcp port 8080 established\npass ipv4 tcp syn port 8080\n"
+	for rule, want := range map[string]string{
+		"-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT": front +
+			"pass ipv4 established\ndrop ipv4\n",
+		"-m conntrack --ctstate DNAT -j ACCEPT": front + "drop ipv4\n",
+		"-m conntrack ! --ctstate DNAT -p tcp -j ACCEPT": "drop ipv4 tcp port 8080 established\n" +
+			"drop ipv4 tcp syn port 8080\n" + bare + "pass ipv4 tcp\ndrop ipv4\n",
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, nat+save("DROP", rule))
+		got := strings.TrimPrefix(rulesOf(text), "fragments track\n")
+		if d := cmp.Diff(want+"default pass", got); d != "" || rep.Fates.LeftOut > 0 {
+			t.Errorf("%s: %s (-want +got):\n%s", rule, rep.Fates, d)
+		}
+	}
+	text, rep := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n"+
+		"-A PREROUTING -p tcp -m tcp -j REDIRECT --to-ports 80\nCOMMIT\n"+
+		save("DROP", "-m conntrack --ctstate DNAT -j ACCEPT"))
+	if passes(t, text, tcp(t, 80, 0x02)) { // of port 80 nobody knows whether its address changes
+		t.Errorf("%s", text)
+	}
+	remarksHave(t, rep, "changed|rewrites destinations before")
+}
+
+// TestRulesForWhatNatSendsHereOfNFT is the same for nft, whose words are `ct status`.
+func TestRulesForWhatNatSendsHereOfNFT(t *testing.T) {
+	status := func(op, left string) string {
+		return `{"match": {"op": "` + op + `", "left": ` + left + `, "right": "dnat"}}`
+	}
+	const ct = `{"ct": {"key": "status"}}`
+	for term, want := range map[string]string{
+		status("in", ct): "pass tcp port 8080 established\npass tcp syn port 8080\ndefault drop",
+		status("==", `{"&": [`+ct+`, "dnat"]}`): "pass tcp port 8080 established\n" +
+			"pass tcp syn port 8080\ndefault drop",
+		status("!", ct): "drop tcp port 8080 established\ndrop tcp syn port 8080\n" +
+			"drop tcp flags ack/fin,syn,rst,ack port 8080 not established\npass from any\n" +
+			"default drop",
+	} {
+		text, rep := nftImport(t, `{"nftables": [{"table": {"family": "inet", "name": "n"}},`+
+			`{"chain": {"family": "inet", "table": "n", "name": "pre", "type": "nat", "hook": `+
+			`"prerouting", "prio": -100, "policy": "accept"}},`+
+			`{"rule": {"family": "inet", "table": "n", "chain": "pre", "expr": [`+
+			match("==", payload("tcp", "dport"), "8080")+`, {"redirect": {"port": 80}}]}},`+
+			`{"chain": {"family": "inet", "table": "n", "name": "in", "type": "filter", "hook": `+
+			`"input", "prio": 0, "policy": "drop"}},`+
+			`{"rule": {"family": "inet", "table": "n", "chain": "in", "expr": [`+term+
+			`, {"accept": null}]}}]}`, importer.Rulesets{})
+		got := strings.TrimPrefix(rulesOf(text), "fragments track\n")
+		if d := cmp.Diff(want, got); d != "" || rep.Fates.LeftOut > 0 {
+			t.Errorf("%s: %s (-want +got):\n%s", term, rep.Fates, d)
+		}
+	}
+}
+
+// TestLimitsBehindWhatNatLeavesAlone: a limit on packets that a chain of nat accepts as they are
+// ended the import by a nil pointer.
+func TestLimitsBehindWhatNatLeavesAlone(t *testing.T) {
+	text, rep := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n"+
+		":C - [0:0]\n-A PREROUTING -j C\n-A C -s 192.0.2.0/24 -j ACCEPT\n"+
+		"-A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080\nCOMMIT\n"+
+		save("DROP", "-p tcp -m tcp --dport 22 -m hashlimit --hashlimit-above 10/min "+
+			"--hashlimit-burst 7 --hashlimit-mode srcip --hashlimit-name h -j DROP",
+			"-p tcp -m tcp --dport 22 -j ACCEPT"))
+	if strings.Count(text, "limit ") < 2 || rep.Fates.Widened != 1 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+	remarksHave(t, rep, "changed|the chain of nat leaves these alone")
+}

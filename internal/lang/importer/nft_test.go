@@ -394,3 +394,25 @@ func TestInterfacesBesideOtherFields(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesetsWithoutAChainAtInput: a ruleset about what leaves, or about what a proxy takes, was
+// refused, as no chain is at the hook input.
+func TestRulesetsWithoutAChainAtInput(t *testing.T) {
+	chain := func(hook, expr string) string {
+		return `{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": ` +
+			`"inet", "table": "t", "name": "c", "type": "filter", "hook": "` + hook +
+			`", "prio": -150, "policy": "accept"}}, {"rule": {"family": "inet", "table": "t", ` +
+			`"chain": "c", "expr": [` + expr + `]}}]}`
+	}
+	for in, want := range map[string]string{
+		chain("output", match("==", payload("tcp", "dport"), "25")+`, {"drop": null}`): "out drop " +
+			"tcp port 25\ndefault pass",
+		chain("prerouting", `{"accept": null}`): "default pass",
+	} {
+		text, rep := nftImport(t, in, importer.Rulesets{})
+		if got := rulesOf(text); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+		remarksHave(t, rep, "note|no filter chain is at the hook input")
+	}
+}

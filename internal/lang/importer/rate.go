@@ -314,7 +314,7 @@ func (fl *flattener) narrow(r *ChainRule, m, first *match.Match, lo, hi int) boo
 		if fl.looks++; fl.looks > maxLooks {
 			return false
 		}
-		if s.action == "" || s.action == "count" || s.action == "log" || s.of == r {
+		if s.action == "" || s.action == "count" || s.action == "log" || s.of == r || s.ofSent() {
 			continue
 		}
 		if !m.Compatible(&s.m) {
@@ -419,7 +419,8 @@ func (fl *flattener) droppedBehind(i int, m *match.Match) bool {
 		if fl.looks++; fl.looks > maxLooks {
 			return false
 		}
-		if s.action != "pass" && s.action != "drop" || s.action == "pass" && isMartian(&s.m) {
+		if s.action != "pass" && s.action != "drop" || s.action == "pass" && isMartian(&s.m) ||
+			s.ofSent() {
 			continue
 		}
 		if !m.Compatible(&s.m) {
@@ -463,7 +464,7 @@ func (fl *flattener) passedBehind(i int, m *match.Match) bool {
 		if fl.looks++; fl.looks > maxLooks {
 			return false
 		}
-		if s.action == "" || s.action == "count" || s.action == "log" {
+		if s.action == "" || s.action == "count" || s.action == "log" || s.ofSent() {
 			continue
 		}
 		if !m.Compatible(&s.m) {

@@ -19,6 +19,7 @@ const (
 	StateRelated     = "RELATED"
 	StateInvalid     = "INVALID"
 	StateUntracked   = "UNTRACKED"
+	stateSent        = "DNAT" // no state: nat has given the connection another destination
 )
 
 var knownStates = []string{StateNew, StateEstablished, StateRelated, StateInvalid, StateUntracked}
@@ -151,6 +152,10 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 	if states == nil || r.Verb == DoNothing {
 		return
 	}
+	if slices.Contains(states, stateSent) {
+		r.carrySent(written, stateless)
+		return
+	}
 	text := Printable(strings.Join(states, ","), 60)
 	for _, s := range states {
 		if !slices.Contains(knownStates, s) {
@@ -215,6 +220,29 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 		r.Widen(newText, "", r.Alts)
 	}
 }
+
+// carrySent is carryStates for a rule that asks for what nat sends elsewhere, or for states.
+func (r *ChainRule) carrySent(written *int, stateless bool) {
+	other, err := Narrow(r.Alts, []match.Match{match.Match{}.With(match.Sent, match.Just(1))},
+		written)
+	if err != nil {
+		r.Unknown = append(r.Unknown, Reason{err.Error(), "split the rule"})
+		return
+	}
+	r.States = slices.DeleteFunc(slices.Clone(r.States),
+		func(s string) bool { return s == stateSent })
+	if len(r.States) == 0 {
+		r.Alts = nil
+	} else {
+		r.carryStates(written, stateless)
+	}
+	r.Alts = append(r.Alts, other...)
+	r.Remarks = append(r.Remarks, r.Remark(Noticed, SentText, ""))
+}
+
+// SentText is about a rule for what nat sends elsewhere.
+const SentText = "what nat has sent to another port or address of this machine is judged in " +
+	"front, as it arrives; the input needs the chains of nat for that"
 
 // carryDropped is carryStates for a rule that drops.
 func (r *ChainRule) carryDropped(restrict func([]match.Match, bool) []match.Match) {

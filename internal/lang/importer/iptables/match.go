@@ -426,6 +426,7 @@ func (p *ipRule) state(o string) (bool, error) {
 	case "--state", "--ctstate":
 		states := strings.Split(p.value(), ",")
 		if p.not {
+			p.notSent(states)
 			states = importer.Negated(states)
 		}
 		if p.Rule.States != nil { // -m state and -m conntrack in one rule
@@ -442,6 +443,20 @@ func (p *ipRule) state(o string) (bool, error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// notSent leaves the packets whose addresses nat changes out, where the states name these.
+func (p *ipRule) notSent(states []string) {
+	if slices.Contains(states, "DNAT") {
+		if p.t.leaves {
+			p.Unknown("asks for what nat has sent elsewhere", "")
+			return
+		}
+		p.Both(match.Match{}.With(match.Sent, match.Just(0)))
+	}
+	if slices.Contains(states, "SNAT") {
+		p.Unknown("asks for what nat has given another source", "")
+	}
 }
 
 // modules are the matches that no policy has, with what to do instead.

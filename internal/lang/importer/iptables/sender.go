@@ -27,10 +27,19 @@ func (p *ipRule) sender(o string) (bool, error) {
 		p.value()
 		p.Unknown("asks for a class of net_cls", "ask for the unit: service \"NAME.service\"")
 	case p.module == "owner" && owner:
-		s := match.Between(0, match.Top[f])
+		s, err := match.Between(0, match.Top[f]), error(nil)
 		if o != "--socket-exists" {
-			var err error
-			if s, err = match.ParseSpansOf(p.value(), "-", match.Top[f]); err != nil {
+			name := p.value()
+			switch {
+			case name == "root":
+				s = match.Just(0)
+			case match.IsHostName(name): // files for iptables-restore have names
+				p.Unknown("asks for the user or group "+match.Quote(name)+" by its name: "+
+					"write the number, as iptables-save does", "")
+			default:
+				s, err = match.ParseSpansOf(name, "-", match.Top[f])
+			}
+			if err != nil {
 				return true, err
 			}
 		}

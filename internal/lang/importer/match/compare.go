@@ -74,7 +74,7 @@ func (m Match) ButNot(o *Match) (Match, bool) {
 		return m, false
 	default:
 		switch field {
-		case Ether, Len:
+		case Ether, Len, Sent:
 		case Proto, TTL, DSCP:
 			if !isIP {
 				return m, false

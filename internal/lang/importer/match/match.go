@@ -72,6 +72,9 @@ const (
 	UID      // of the socket that sends
 	GID      // likewise
 	Local    // 1: this machine sends it
+	// 1: nat has given it another destination. No policy has it: an importer takes it out of what
+	// it writes.
+	Sent
 	numFields
 )
 
@@ -81,7 +84,7 @@ var Top = [numFields]uint64{
 	ICMP: 0xffff, ICMP6: 0xffff,
 	FromPort: 0xffff, Port: 0xffff, Len: 65575, TTL: 255, DSCP: 63, Fragment: Later,
 	Known: 1, Strict: 1, Loose: 1, UID: 1<<32 - 2, GID: 1<<32 - 2,
-	Local: 1,
+	Local: 1, Sent: 1,
 }
 
 // Untagged is the value of VLAN of frames without a tag. No match has it together with others.

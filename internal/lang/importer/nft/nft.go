@@ -296,8 +296,12 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 		}
 	}
 	if len(picked) == 0 {
-		if len(n.chains) == 0 {
+		switch {
+		case len(n.chains) == 0:
 			return nil, errors.New("no chains: the ruleset is empty")
+		case slices.ContainsFunc(n.chains, (*nftChain).leaves),
+			slices.ContainsFunc(n.chains, (*nftChain).meetsFirst):
+			return []*importer.Chain{n.noInput()}, nil
 		}
 		return nil, fmt.Errorf("no filter chain is at the hook input; choose with --chain from: %s",
 			n.baseNames())
@@ -317,6 +321,19 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 		}
 	}
 	return out, nil
+}
+
+// noInput is the chain of a ruleset that has none at the hook input: all that comes there passes.
+func (n *nftables) noInput() *importer.Chain {
+	n.out.Report.Add(importer.Remark{Kind: importer.Noticed, File: n.name,
+		Text: "no filter chain is at the hook input: what arrives passes, but for what chains " +
+			"in front of it drop"})
+	return &importer.Chain{Name: "input", Base: true}
+}
+
+// meetsFirst tells whether packets meet the chain before they come to the hook input.
+func (c *nftChain) meetsFirst() bool {
+	return c.usable() && (c.hook == "prerouting" || c.hook == "ingress")
 }
 
 // hookOrder is the order in which packets come to the hooks.

@@ -315,9 +315,12 @@ func (p *nftRule) match(op string, l, right json.RawMessage) error {
 	if key, parts := object(l); key == "concat" {
 		return p.concat(array(parts), op, right)
 	}
-	if alts := p.direction(l, op, right); alts != nil {
-		p.Both(alts...)
-		return nil
+	for _, read := range [...]func(json.RawMessage, string, json.RawMessage) []match.Match{
+		p.direction, p.sent} {
+		if alts := read(l, op, right); alts != nil {
+			p.Both(alts...)
+			return nil
+		}
 	}
 	if p.fibType(l, op, right) || p.fibPath(l, op, right) ||
 		p.cgroup(l, op, right) {

@@ -25,6 +25,28 @@ func (p *nftRule) state(r *importer.ChainRule, states []string, not bool) {
 	r.States = upper
 }
 
+// sent is `ct status dnat`, and `ct status ! dnat`: nat has given the connection another
+// destination, or has not.
+func (p *nftRule) sent(l json.RawMessage, op string, right json.RawMessage) []match.Match {
+	key, inner := object(l)
+	bit, _ := scalar(right)
+	if parts := array(inner); key == "&" && op == "==" && len(parts) == 2 {
+		if mask, _ := scalar(parts[1]); mask != bit {
+			return nil
+		}
+		key, inner = object(parts[0])
+		op = "in"
+	}
+	var c struct{ Key string }
+	if key != "ct" || json.Unmarshal(inner, &c) != nil || c.Key != "status" || bit != "dnat" ||
+		op != "in" && op != "!" || p.n.leaves {
+		return nil
+	}
+	p.Remark(importer.Noticed, importer.SentText, "")
+	return []match.Match{match.Match{}.With(match.Sent,
+		match.Just(uint64(match.Int(op == "in"))))}
+}
+
 // direction is `ct direction`, of a rule about UDP or ICMP: what the other side begins is original.
 // A connection of TCP is established whichever side has begun it.
 func (p *nftRule) direction(l json.RawMessage, op string, right json.RawMessage) []match.Match {
