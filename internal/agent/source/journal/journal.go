@@ -4,6 +4,8 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,8 +59,9 @@ func advise(p *inlet.Place, err error) string {
 
 // Times of reading the journal.
 const (
-	journalDelay = time.Second // before journalctl is started anew
-	journalEnd   = time.Second // for it to end
+	journalDelay = time.Second      // before journalctl is started anew
+	journalEnd   = time.Second      // for it to end
+	journalLook  = 10 * time.Second // for it to find one entry
 )
 
 // journal reads what a unit writes to the journal of systemd, by journalctl(1). Its position is the
@@ -67,7 +70,6 @@ type journal struct {
 	*inlet.Queue
 	place  *inlet.Place
 	cursor []byte // of the last entry that was handed on
-	boot   string // this one
 	stop   chan struct{}
 	ended  chan struct{}
 }
@@ -79,7 +81,7 @@ func newJournal(p *inlet.Place, cursor []byte) *journal {
 		cursor = fmt.Appendf(nil, "@%d", time.Now().Unix())
 	}
 	j := &journal{Queue: inlet.NewQueue(), place: p, cursor: cursor, stop: make(chan struct{}),
-		ended: make(chan struct{}), boot: thisBoot()}
+		ended: make(chan struct{})}
 	go j.run(string(cursor))
 	return j
 }
@@ -129,20 +131,22 @@ func (j *journal) run(cursor string) {
 // older, and would be silent until the clock is where it was. So what is left of boots that have
 // ended is read by itself, and then this boot from its beginning.
 func (j *journal) session(cursor *string) error {
+	this := thisBoot()
+	follow := []string{"--follow", "--no-tail", strings.TrimSuffix("--boot="+this, "=")}
 	at, since := strings.CutPrefix(*cursor, "@")
 	switch boot := bootOf(*cursor); {
 	case since:
 		if n, err := strconv.ParseInt(at, 10, 64); err == nil { // not in the future of this clock
 			at = strconv.FormatInt(min(n, time.Now().Unix()), 10)
 		}
-		return j.journalctl(cursor, "", "--follow", "--no-tail", "--since=@"+at)
-	case boot == "" || boot == j.boot:
-		return j.journalctl(cursor, "", "--follow", "--no-tail", "--after-cursor="+*cursor)
+		return j.journalctl(cursor, "", append(follow, "--since=@"+at)...)
+	case boot == "" || boot == this:
+		return j.journalctl(cursor, "", append(follow, "--after-cursor="+*cursor)...)
 	}
-	if err := j.journalctl(cursor, j.boot, "--after-cursor="+*cursor); err != nil {
+	if err := j.journalctl(cursor, this, "--after-cursor="+*cursor); err != nil {
 		return err
 	}
-	return j.journalctl(cursor, "", "--follow", "--no-tail", "--boot")
+	return j.journalctl(cursor, "", follow...)
 }
 
 // bootOf returns the boot of a cursor, "" if it names none.
@@ -155,13 +159,25 @@ func bootOf(cursor string) string {
 	return ""
 }
 
-// thisBoot returns how cursors name this boot, "" if nobody knows.
+// thisBoot returns how cursors name this boot, "" if nobody knows: as the kernel does, where the
+// journal has entries of that. With systemd 252 the sandbox of a unit hides the number that a
+// container has of its own, which journalctl then takes --follow for too. The boot is that of the
+// newest entry there.
 func thisBoot() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.ReplaceAll(strings.TrimSpace(string(b)), "-", "")
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	kernel := strings.ReplaceAll(strings.TrimSpace(string(b)), "-", "")
+	return cmp.Or(newest("--boot="+kernel), newest(), kernel)
+}
+
+// newest returns the boot of the newest entry of those that journalctl finds, "" if there is none.
+func newest(which ...string) string {
+	ctx, stop := context.WithTimeout(context.Background(), journalLook)
+	defer stop()
+	out, _ := exec.CommandContext(ctx, "journalctl", append(which, "--quiet", "--no-pager",
+		"--output=json", "--lines=1", "--output-fields=_BOOT_ID")...).Output()
+	var e entry
+	_ = json.Unmarshal(out, &e) // nothing, where it finds none
+	return bootOf(e.Cursor)
 }
 
 // journalctl runs journalctl until it ends, and leaves out the entries of a boot.

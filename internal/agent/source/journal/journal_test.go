@@ -23,9 +23,6 @@ func TestAClockThatIsSetBackOverABootSilencesNoJournal(t *testing.T) {
 	}
 	script := `#!/bin/sh
 case "$*" in
-*--follow*--boot*)
-	printf '%s\n' ` + entry(here, "first") + ` ` + entry(here, "second") + `
-	exec sleep 60;;
 *--follow*--after-cursor=*b=` + here + `*)
 	printf '%s\n' ` + entry(here, "third") + `
 	exec sleep 60;;
@@ -33,7 +30,10 @@ case "$*" in
 	at="$*"; at="${at##*--since=@}"
 	[ "${at%% *}" -gt 9000000000 ] || printf '%s\n' ` + entry(here, "now") + `
 	exec sleep 60;;
-*--follow*) exec sleep 60;; # older than the cursor
+*--follow*--after-cursor*) exec sleep 60;; # older than the cursor
+*--follow*--boot=` + here + `*)
+	printf '%s\n' ` + entry(here, "first") + ` ` + entry(here, "second") + `
+	exec sleep 60;;
 *--after-cursor=*b=ended*)
 	printf '%s\n' ` + entry("ended", "left") + ` ` + entry(here, "first") + `;;
 esac
@@ -58,6 +58,37 @@ esac
 		}
 		if p := string(in.Position()); bootOf(p) != here {
 			t.Errorf("goes on at %q", p)
+		}
+		in.Close()
+	}
+}
+
+// TestAContainersJournalWasNotRead: Debian 12's systemd shows a unit in a container the boot of the
+// machine, journalctl --follow took that for this one, and the source read nothing for ever.
+func TestAContainersJournalWasNotRead(t *testing.T) {
+	dir := t.TempDir()
+	script := `#!/bin/sh
+entry() { printf '{"__CURSOR":"b=container;i=%s","__REALTIME_TIMESTAMP":"1","MESSAGE":"%s"}\n' "$1" "$2"; }
+case "$*" in
+*--follow*--boot=container*--after-cursor=*) entry 2 next; exec sleep 60;;
+*--follow*--boot=container*) entry 1 first; exec sleep 60;;
+*--follow*) exec sleep 60;;
+*--boot=*) exit 1;;
+*--lines=1*) entry 1 newest;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	at := &inlet.Place{At: "ssh.service", Format: inlet.Lines}
+	for cursor, want := range map[string]string{
+		"@1": "first", "b=ended;i=9": "first", "b=container;i=1": "next"} {
+		in := inlettest.Open(t, &Row, at, inlet.Opening{Position: []byte(cursor)})
+		var got []string
+		inlettest.Poll(t, in, &got, func() bool { return len(got) == 1 })
+		if !strings.HasSuffix(got[0], ": "+want) {
+			t.Errorf("behind %q: %q, want %s", cursor, got, want)
 		}
 		in.Close()
 	}
