@@ -7,7 +7,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"levee/internal/dataplane/attach"
-	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/store"
 	"levee/internal/kernel"
@@ -28,11 +27,9 @@ func (u *up) reading() (reading, error) {
 	}
 	r := reading{at: inspect.Monotonic(), received: inspect.ReadReceived(l)}
 	if u.at != nil {
-		totals, err := generation.Totals(u.Store, u.at)
-		if err != nil {
+		if r.judged, err = inspect.Arrived(u.Store, u.at); err != nil {
 			return r, err
 		}
-		r.judged = inspect.SumTotals(totals)
 	}
 	return r, nil
 }
@@ -120,13 +117,13 @@ func (u *up) compareFirst(ctx context.Context, c *inspect.Comparison, isUp bool)
 		if err != nil {
 			return err
 		}
-		totals, err := generation.Totals(u.Store, a)
+		judged, err := inspect.Arrived(u.Store, a)
 		can, whole := inspect.Comparable(l, u.staged.desc, a.Shown())
 		a.Close()
 		if err != nil {
 			return err
 		}
-		received, judged := inspect.ReadReceived(l), inspect.SumTotals(totals)
+		received := inspect.ReadReceived(l)
 		if came := received != c.Received; came && can && isUp {
 			wait = max(wait, inspect.Late+inspect.FirstWait)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -178,6 +179,49 @@ func TestAPolicyThatIsJudgedByNobodyIsToldAndMovedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	runDirIsGone(t)
+}
+
+// What left counted as judged: where a driver asks its program for no packet, one ARP request of
+// the machine's own was enough to call the policy seen.
+func TestWhatLeavesWasTakenForPacketsThatAreJudged(t *testing.T) {
+	n := newTestNet(t)
+	const text = "pass udp port 9009 as \"odd\"\nout count udp as \"gone\"\nout default pass\n" +
+		"default pass\n"
+	if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.send(t, 7, 1)
+	await.OK(t, func() error { return counted(t, "default", 7) })
+	var w inspect.Watcher
+	defer w.Close()
+	look := func() inspect.Judged {
+		t.Helper()
+		all, err := w.Look(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		return all[0]
+	}
+	_ = look()
+	deaf(t)()
+	ip(t, "addr add 10.77.0.1/24 dev lv0")
+	ip(t, "neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev lv0")
+	to := must2(net.Dial("udp", "10.77.0.2:9"))
+	defer to.Close()
+	for range 10 {
+		if _, err := to.Write([]byte("leaves")); err != nil {
+			t.Fatal(err)
+		}
+		_ = look()
+		_ = status(t)
+	}
+	a := status(t)
+	if packets(&a, "out default") == 0 {
+		t.Fatalf("nothing has left: %+v", a.Counters)
+	}
+	if j := look(); j.State != inspect.Still || a.Judging.State != inspect.Still {
+		t.Errorf("the watcher says %+v, status %+v", j, a.Judging)
+	}
 }
 
 // What was set after the policy came is told too, and mended by the same.

@@ -76,11 +76,11 @@ var (
 func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (Comparison, bool, error) {
 	var c Comparison
 	g, now := a.Current(), Monotonic()
-	totals, err := generation.Totals(s, a)
+	judged, err := Arrived(s, a)
 	if err != nil {
 		return c, false, err
 	}
-	received, judged := ReadReceived(l), SumTotals(totals)
+	received := ReadReceived(l)
 	err = store.ReadJSON(s.JudgingFile(a.Key), &c)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, false, err
@@ -99,11 +99,24 @@ func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (Comparison, 
 	return c, doubt && !c.State.Failed(), nil
 }
 
-func SumTotals(totals map[string][]store.Counter) (n uint64) {
+// Arrived returns how many packets that arrived all policies of an attachment have judged, since it
+// began. What leaves is judged by another program at another hook.
+func Arrived(s *store.Store, a *attach.Attachment) (n uint64, err error) {
+	totals, err := generation.Totals(s, a)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range a.Sorted() {
+		for _, slot := range g.Slots {
+			if slot.Leaves() {
+				delete(totals, slot.Counts())
+			}
+		}
+	}
 	for _, cpus := range totals {
 		n += generation.SumCPUs(cpus).Packets
 	}
-	return n
+	return n, nil
 }
 
 // Comparable says whether all that an interface counts as received comes to the hook of a policy on

@@ -68,10 +68,7 @@ func (w *Watcher) Look(ctx context.Context) ([]Judged, error) {
 		}
 		dev := l.Attrs().Name
 		o := w.of[d.index]
-		judged, received := uint64(0), ReadReceived(l)
-		for _, c := range d.Counters {
-			judged += c.Packets
-		}
+		judged, received := d.Arrived(), ReadReceived(l)
 		if o == nil || o.Generation != d.in.Generation {
 			o = &watchedDevice{Comparison: Begin(d.in.Generation, d.index, now, received, judged),
 				told: NotYet}
