@@ -43,7 +43,8 @@ func TestRecentIsALimit(t *testing.T) {
 			[]string{strings.ReplaceAll(set, "22", "23"), hit + " -j DROP"},
 			"count ipv4 tcp syn port 23\n# left out"},
 		{"two that count", []string{set, set, hit + " -j DROP"},
-			"count " + syns + "\ncount " + syns + "\n# left out"},
+			"fragments track\ncount " + syns + "\ncount " + syns + "\nlimit " + fresh +
+				" rate 3/m burst 3 by source\ndefault pass"},
 	} {
 		text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", c.rules...))
 		got := rulesOf(text)
@@ -185,4 +186,59 @@ func TestLimitsOfNFTCarry(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", expr, d)
 		}
 	}
+}
+
+// TestJumpsUpToARate: a jump up to a rate into a chain that drops something was left out, with all
+// that the chain decides, though what is above the rate is dropped behind it.
+func TestJumpsUpToARate(t *testing.T) {
+	const jump = "-p udp -m udp --dport 27015 -m hashlimit --hashlimit-upto 5/sec " +
+		"--hashlimit-burst 10 --hashlimit-mode srcip,dstport --hashlimit-name n -j MORE"
+	for _, c := range []struct{ policy, verb, want string }{
+		{"DROP", "-j", "limit ipv4 udp port 27015 rate 5/s burst 10 by source\n" +
+			"drop ipv4 udp port 27015 len 1400-65535\npass ipv4 udp port 27015\ndrop ipv4\n"},
+		{"DROP", "-g", "limit ipv4 udp port 27015 rate 5/s burst 10 by source\n" +
+			"drop ipv4 udp port 27015 len 1400-65535\npass ipv4 udp port 27015\ndrop ipv4\n"},
+		{"ACCEPT", "-j", "# left out: -A INPUT " + jump + "\n"},
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, save(c.policy, ":MORE - [0:0]",
+			strings.Replace(jump, "-j", c.verb, 1), "-A MORE -m length --length 1400:65535 -j DROP",
+			"-A MORE -j ACCEPT"))
+		if got := rulesOf(text); got != c.want+"default pass" {
+			t.Errorf("%s %s: %s\n%s", c.policy, c.verb, rep.Fates, got)
+		}
+	}
+}
+
+// TestAListOfRecentThatRulesShare: rules for two ports that use one list of -m recent, as those
+// without a name do, had no limit at all.
+func TestAListOfRecentThatRulesShare(t *testing.T) {
+	var rules []string
+	for _, port := range []string{"22", "443"} {
+		match := "-p tcp -m tcp --dport " + port + " -m conntrack --ctstate NEW -m recent "
+		rules = append(rules, match+"--set --name DEFAULT --rsource", match+
+			"--update --seconds 60 --hitcount 5 --name DEFAULT --rsource -j DROP")
+	}
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("ACCEPT", rules...))
+	if strings.Count(text, "rate 4/m burst 4 by source") != 2 || rep.Fates.LeftOut > 0 ||
+		rep.Fates.Widened != 2 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+	remarksHave(t, rep, "changed, widens|counts what other rules put into the list, too")
+	text, rep = fromIPTables(t, importer.Rulesets{}, save("ACCEPT", append(rules,
+		"-p tcp -m tcp --dport 1 -m recent --remove --name DEFAULT --rsource")...))
+	if strings.Contains(text, "\nlimit") || rep.Fates.LeftOut < 2 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+}
+
+// TestLimitsOfEachSourceAndDestination: hashlimit by both had no word, and the rule stood without
+// any limit.
+func TestLimitsOfEachSourceAndDestination(t *testing.T) {
+	text, rep := fromIPTables(t, importer.Rulesets{}, save("DROP", "-p tcp -m tcp --dport 27015 "+
+		"-m hashlimit --hashlimit-upto 2/sec --hashlimit-burst 3 --hashlimit-mode "+
+		"srcip,dstip,dstport --hashlimit-name n -j ACCEPT"))
+	if !strings.Contains(text, "rate 2/s burst 3 by source") || rep.Fates.Widened > 0 {
+		t.Errorf("%s\n%s", rep.Fates, text)
+	}
+	remarksHave(t, rep, "changed|limits each source and destination")
 }

@@ -95,7 +95,8 @@ func (l *Rate) text(m *match.Match) string {
 }
 
 // carriesRate tells whether the rule, the nth of the chain, may become a limit: one that drops
-// above it, and one that passes or returns up to it where what is above is dropped.
+// above it, and one that passes, returns or leads to a chain up to it where what is above is
+// dropped.
 func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 	if r.Rate == nil || len(r.Limits) != 1 || len(r.Unknown) > 0 || budgets[r.budget] > 1 {
 		return false
@@ -103,8 +104,9 @@ func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 	if len(r.opens) > 0 && r.Limit == Above && r.Verb == DoDrop {
 		r.joinBegun()
 	}
+	goesOn := r.Verb == DoReturn || r.Verb.leads()
 	if several := len(r.Alts) != 1; several && (len(r.Alts) == 0 || r.States == nil ||
-		r.Verb == DoReturn) { // of a state, the jumps that lead here may leave one; see settle
+		goesOn) { // of a state, the jumps that lead here may leave one; see settle
 		return false
 	}
 	switch {
@@ -113,7 +115,7 @@ func (r *ChainRule) carriesRate(ch *Chain, n int, budgets map[string]int) bool {
 	case r.Verb == DoAccept: // see settle
 		return true
 	}
-	return r.Verb == DoReturn && dropsNext(ch, n+1, &r.Alts[0])
+	return goesOn && dropsNext(ch, n+1, &r.Alts[0])
 }
 
 // joinBegun makes one alternative of SYNs and of what begins in the middle of a connection, so that

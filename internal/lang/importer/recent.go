@@ -17,27 +17,18 @@ type SeenLately struct {
 }
 
 // rate returns the limit nearest to rule n of a chain, which drops a source above some packets in a
-// time. It exists if one other rule alone uses the list's name, and puts all of its packets there.
+// time. It exists if a rule beside it puts the same packets into the list, and no rule takes
+// addresses out of it. Where other rules use the list, too, more may pass.
 func (s *SeenLately) rate(c *Chain, n int) *Rate {
 	of := slices.DeleteFunc(slices.Clone(s.Rules[s.Name]),
 		func(r *ChainRule) bool { return !r.Seen.Sets && r.idle() })
-	if s.Odd || s.Hits < 2 || len(of) != 2 {
+	if s.Hits < 2 || slices.ContainsFunc(s.Rules[s.Name],
+		func(r *ChainRule) bool { return r.Seen.Odd }) {
 		return nil
 	}
-	set := of[0]
-	if set == c.Rules[n] {
-		set = of[1]
-	}
-	same := func(a, b []match.Match) bool {
-		return slices.EqualFunc(a, b, func(a, b match.Match) bool { return a.Equal(&b) })
-	}
-	at := slices.Index(c.Rules, set)
-	if at < 0 || !set.Seen.Sets || set.Seen.Odd || set.Seen.Mask != s.Mask ||
-		set.Seen.By != s.By || set.Limit != NoLimit || len(set.Unknown) > 0 ||
-		!same(set.Alts, c.Rules[n].Alts) && !same(set.Alts, c.Rules[n].opens) ||
-		slices.ContainsFunc(c.Rules[min(at, n)+1:max(at, n)], func(r *ChainRule) bool {
-			return !r.idle()
-		}) {
+	at := slices.IndexFunc(c.Rules, func(r *ChainRule) bool { return s.sets(r, c.Rules[n]) })
+	if at < 0 || slices.ContainsFunc(c.Rules[min(at, n)+1:max(at, n)],
+		func(r *ChainRule) bool { return !r.idle() }) {
 		return nil
 	}
 	pass := s.Hits
@@ -49,5 +40,19 @@ func (s *SeenLately) rate(c *Chain, n int) *Rate {
 		return nil
 	}
 	l.By, l.Mask = []string{s.By}, s.Mask
+	if len(of) > 2 {
+		l.More = append(l.More, Reason{"counts what other rules put into the list, too; here " +
+			"each rule has a limit of its own", ""})
+	}
 	return l
+}
+
+// sets tells whether a rule puts the packets of another into the list that this one asks for.
+func (s *SeenLately) sets(r, other *ChainRule) bool {
+	same := func(a, b []match.Match) bool {
+		return slices.EqualFunc(a, b, func(a, b match.Match) bool { return a.Equal(&b) })
+	}
+	return r.Seen != nil && r.Seen.Sets && r.Seen.Name == s.Name && r.Seen.Mask == s.Mask &&
+		r.Seen.By == s.By && r.Limit == NoLimit && len(r.Unknown) == 0 &&
+		(same(r.Alts, other.Alts) || same(r.Alts, other.opens))
 }

@@ -413,7 +413,16 @@ func (t *ipTables) onlyInput() bool {
 }
 
 func (p *ipRule) pktType(v string) {
-	if v != "broadcast" {
+	switch v {
+	case "broadcast":
+	case "multicast":
+		if !p.not {
+			p.Rule.Widen("frames to a group are told by their address of IP", "", p.Rule.Alts)
+			p.addrType("dst", "MULTICAST")
+			return
+		}
+		fallthrough
+	default:
 		p.Unknown("asks for frames of type "+match.Quote(v), "write `ether to` with the addresses")
 		return
 	}

@@ -122,6 +122,18 @@ var services = map[string]string{
 	"jabber-server": "5269", "postgres": "5432", "nrpe": "5666", "nsca": "5667", "redis": "6379",
 	"syslog-tls": "6514", "ircd": "6667", "ircs-u": "6697", "webcache": "8080",
 	"privoxy": "8118", "puppet": "8140", "webmin": "10000", "nbd": "10809", "hkp": "11371",
+	"tcpmux": "1", "mail": "25", "kerberos5": "88", "krb5": "88", "kerberos-sec": "88",
+	"iso-tsap": "102", "poppassd": "106", "pop-3": "110", "tap": "113", "z3950": "210",
+	"imap3": "220", "biff": "512", "comsat": "512", "who": "513", "whod": "513", "spooler": "515",
+	"talk": "517", "ntalk": "518", "routed": "520", "klogin": "543", "kshell": "544",
+	"snntp": "563", "spamd": "783", "supfilesrv": "871", "groupwise": "1677", "gnunet": "2086",
+	"gds-db": "3050", "gds_db": "3050", "icp": "3130", "isns": "3205", "sysrqd": "4094",
+	"remctl": "4373", "hylafax": "4559", "mtn": "4691", "radmin-port": "4899", "cfengine": "5308",
+	"sane": "6566", "saned": "6566", "babel": "6696", "font-service": "7100", "xfs": "7100",
+	"tproxy": "8081", "xinetd": "9098", "bacula-dir": "9101", "bacula-fd": "9102",
+	"bacula-sd": "9103", "amanda": "10080", "kamanda": "10081", "afs3-fileserver": "7000",
+	"afs3-callback": "7001", "afs3-prserver": "7002", "afs3-vlserver": "7003",
+	"afs3-kaserver": "7004", "afs3-volser": "7005", "afs3-bos": "7007",
 }
 
 // ServicePorts returns s with a number in place of a service that is known by name.
