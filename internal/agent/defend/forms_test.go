@@ -263,3 +263,55 @@ func TestAFloodInClientsNamesAtTheBeginningCutsNone(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstSearchFindsAllForms: it ended with rules that took 80 % of a flood, and had packets
+// of those kinds alone that a window of a second had much of. A flood of two forms, and one of six
+// kinds, waited for further searches, of which each takes a tenth of a second of a processor.
+func TestTheFirstSearchFindsAllForms(t *testing.T) {
+	to := func(port, size int) func(r *rand.Rand) packet.Spec {
+		return func(r *rand.Rand) packet.Spec {
+			return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+				ToPort: new(uint16(port)), Payload: some(r, size)}
+		}
+	}
+	of := func(proto uint8, size int) func(r *rand.Rand) packet.Spec {
+		return func(r *rand.Rand) packet.Spec {
+			return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), Proto: &proto,
+				Payload: some(r, size)}
+		}
+	}
+	next := 0
+	for what, c := range map[string]struct {
+		forms []func(r *rand.Rand) packet.Spec
+		in    []int // of packets in turn, the form of each
+	}{
+		"two forms": {[]func(r *rand.Rand) packet.Spec{to(27015, 60),
+			func(r *rand.Rand) packet.Spec {
+				return packet.Spec{From: forgedSource(r), TTL: new(uint8(70 + r.IntN(60))),
+					FromPort: new(uint16(3478)), ToPort: labPort(r), Payload: some(r, r.IntN(900))}
+			}}, []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1}},
+		"kinds": {[]func(r *rand.Rand) packet.Spec{to(27015, 60), of(47, 70), of(50, 300),
+			of(packet.ProtoICMP, 1024), func(r *rand.Rand) packet.Spec {
+				return packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r),
+					ToPort: new(uint16(80)), Flags: new(uint8(packet.SYN))}
+			}, func(r *rand.Rand) packet.Spec {
+				s := to(123, 440)(r)
+				s.FromPort, s.ToPort = s.ToPort, s.FromPort
+				return s
+			}}, []int{0, 1, 2, 3, 4, 5}},
+	} {
+		a := attacked(t, 8*time.Second, 3*time.Second, &stream{rate: 60_000,
+			make: func(r *rand.Rand) packet.Spec {
+				next++
+				return c.forms[c.in[next%len(c.in)]](r)
+			}})
+		searches := 0
+		for _, i := range a.all {
+			searches += i.Searches
+		}
+		if searches > 1 || a.dropped < 0.99 || a.lost > 0.001 {
+			t.Errorf("%s: %d searches, %.2f %% dropped, %.3f %% of clients' packets: %+v", what,
+				searches, 100*a.dropped, 100*a.lost, a.all)
+		}
+	}
+}

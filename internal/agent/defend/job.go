@@ -183,7 +183,7 @@ func (j *job) retain(frames []frame) {
 // Searching.
 const (
 	mostPorts = 8    // of a cookie, or of a proof
-	first     = 0.8  // share of a flood with which the first rules go into force
+	first     = 0.97 // share of a flood with which the first rules go into force
 	looked    = 4000 // packets of each sample that a search looks at
 	minDrop   = 0.5  // share of the excess that all rules together have to drop
 	minOfRule = 0.1  // share of what those before leave of it that each of them has to,

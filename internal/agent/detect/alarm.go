@@ -173,10 +173,13 @@ func (j *judged) alarm(of kind.Kind, rate, limit float64, whole bool) Alarm {
 // kind alone.
 func (j *judged) together(alarms []Alarm, kinds Kinds) {
 	d, all := j.d, 0.0
+	last, times := j.n.lately() // the window may hold little of a flood that has just begun
+	lately := last.all(d.usual)
 	for k, rate := range j.sum.all(d.usual) {
 		of := kind.Kind(k)
+		now := lately[k] - math.Sqrt(times)*last.chance(of, true)
 		if !d.fixed() && kind.Rows[of].Floor > 0 &&
-			rate > j.most(of, strict*d.floor(of, j.now), strict, true) {
+			max(rate, now) > j.most(of, strict*d.floor(of, j.now), strict, true) {
 			kinds |= 1 << of
 		}
 		if kinds.Has(of) && of != kind.Bits {

@@ -325,6 +325,22 @@ func (n *node) push(now time.Time, long time.Duration, r *raw) {
 	}
 }
 
+// lately returns the rates of the last bins, a quarter of a second or so. times is by how much they
+// are more than what has come.
+func (n *node) lately() (out raw, times float64) {
+	long := 0.0
+	for i := 1; i <= bins && long < readEvery.Seconds(); i++ {
+		at := (n.at + bins - i) % bins
+		out.add(&n.ring[at], 1)
+		long += n.long[at].Seconds()
+	}
+	times = 1 / max(0.1, long)
+	for i := range out {
+		out[i] *= times
+	}
+	return out, times
+}
+
 // began returns the time at which a kind rose, within the window: the beginning of the first bin
 // with more than a quarter of a rate.
 func (n *node) began(now time.Time, k kind.Kind, rate float64, whole bool) time.Time {

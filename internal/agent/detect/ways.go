@@ -85,15 +85,10 @@ func (d *Detector) Doubts(now time.Time) bool {
 	return false
 }
 
-// lately is the rate of a kind in the last bins, a quarter of a second or so.
+// lately is the rate of a kind in the last bins.
 func (d *Detector) lately(k kind.Kind) float64 {
-	packets, long := 0.0, 0.0
-	for i := 1; i <= bins && long < readEvery.Seconds(); i++ {
-		at := (d.root.at + bins - i) % bins
-		packets += d.root.ring[at].kinds(d.usual)[k]
-		long += d.root.long[at].Seconds()
-	}
-	return packets / max(0.1, long)
+	sum, _ := d.root.lately()
+	return sum.kinds(d.usual)[k]
 }
 
 // SentNow is told how many packets a second the machine sends at this moment, since the last time

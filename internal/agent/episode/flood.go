@@ -180,7 +180,7 @@ func Label(id string, round, n int) string {
 }
 
 // EachRound limits the rules that a search finds, without one that takes their place.
-const EachRound = 4
+const EachRound = 6
 
 // roundOf is the search that a label is of, 0 for none.
 func roundOf(label string) int {
