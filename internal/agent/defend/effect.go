@@ -153,6 +153,11 @@ func (w *Watcher) finish(ctx context.Context, a answer) {
 		w.regulars.rules(w.slots(a.rules))
 	}
 	w.step(ctx, a.event)
+	w.strangers = map[string]bool{}
+	limits, _ := w.floods.Strangers(time.Now())
+	for _, l := range limits {
+		w.strangers[l.Rule.Label] = true
+	}
 	if a.event.Applied != nil && a.event.Applied.Other {
 		if err := w.follow(ctx); err != nil {
 			w.Log("%s: read the policy that has come into force: %v", w.Dev, err)

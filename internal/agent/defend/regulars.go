@@ -108,6 +108,12 @@ func (g *regulars) pass(now time.Time, from netip.Addr, weight float64, clean bo
 	return now.Sub(r.first) < newFor
 }
 
+// isRegular says whether a source is a regular.
+func (g *regulars) isRegular(from netip.Addr) bool {
+	r := g.of[from]
+	return r != nil && r.times >= minTimes
+}
+
 // drop is told of a packet that a live rule has dropped.
 func (g *regulars) drop(label string, from netip.Addr, weight float64, f *frame) {
 	r := g.of[from]

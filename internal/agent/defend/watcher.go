@@ -68,19 +68,20 @@ const (
 // Watcher watches one interface.
 type Watcher struct {
 	Options
-	sampler  sampler
-	link     packet.Link
-	base     *policy.Policy // of the operator's
-	state    inforce.State
-	program  uint32 // that samples are of
-	floods   *episode.Machine
-	eyes     []*eye
-	good     *good
-	regulars *regulars
-	flows    *flows
-	recent   recent
-	packet   packet.Packet
-	whole    []byte
+	sampler   sampler
+	link      packet.Link
+	base      *policy.Policy // of the operator's
+	state     inforce.State
+	program   uint32 // that samples are of
+	floods    *episode.Machine
+	eyes      []*eye
+	good      *good
+	regulars  *regulars
+	flows     *flows
+	newcomers newcomers
+	recent    recent
+	packet    packet.Packet
+	whole     []byte
 
 	fast       time.Time // samples come fast until then
 	rate       int       // of samples
@@ -97,6 +98,8 @@ type Watcher struct {
 	unwanted   sent.Unwanted      // a second ago
 	followed   time.Time          // when it was last as known
 	costs      map[string]float64 // shares of good packets that live rules drop
+	strangers  map[string]bool    // labels of live limits on strangers
+	welcomes   bool               // these hold a flood, and newcomers are looked for
 	cpus       map[int]float64    // packets of each since the last tick
 	answers    chan answer
 	ops        chan func()
@@ -238,6 +241,9 @@ func (w *Watcher) sample(s tap.Sampled) {
 		w.dropped(&s)
 		return
 	}
+	if !w.floods.Clean() {
+		w.stranger(s.At, &w.packet, float64(s.Weight))
+	}
 	f := w.recent.add(s.At, s.Packet, s.Bytes, s.By)
 	f.isNew = w.regulars.pass(s.At, w.packet.Src, float64(s.Weight), w.floods.Clean())
 	for _, e := range w.eyes {
@@ -258,6 +264,9 @@ func (w *Watcher) dropped(s *tap.Sampled) {
 	f := frame{at: s.At, length: s.Bytes, by: signature.Unsaid}
 	f.n = uint8(copy(f.head[:], s.Packet))
 	w.regulars.drop(label, w.packet.Src, float64(s.Weight), &f)
+	if w.strangers[label] {
+		w.stranger(s.At, &w.packet, float64(s.Weight))
+	}
 }
 
 // lost notes that of live rules no others than these are in force any more. What has passed since
@@ -322,7 +331,10 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	if rising {
 		w.fast = now.Add(floodLasts)
 	}
-	if now.Before(w.fast) && !w.floods.Rests(now) {
+	switch {
+	case w.welcomes:
+		each = floodRate // newcomers among them show in few samples
+	case now.Before(w.fast) && !w.floods.Rests(now):
 		each = max(calmRate, floodRate/runtime.NumCPU())
 	}
 	if each != w.rate {
@@ -420,6 +432,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	if w.floods.Working() || w.floods.Hurried(now) {
 		return nil
 	}
+	w.welcome(ctx, now)
 	w.count(ctx)
 	w.step(ctx, episode.Event{Second: &episode.Second{}})
 	switch {

@@ -331,6 +331,9 @@ func (n *node) lately() (out raw, times float64) {
 	long := 0.0
 	for i := 1; i <= bins && long < readEvery.Seconds(); i++ {
 		at := (n.at + bins - i) % bins
+		if n.times[(n.at+bins-1)%bins].Sub(n.times[at]) > time.Second {
+			break // it got nothing for a while
+		}
 		out.add(&n.ring[at], 1)
 		long += n.long[at].Seconds()
 	}

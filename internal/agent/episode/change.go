@@ -251,6 +251,33 @@ func (m *Machine) change(now time.Time) {
 	}
 }
 
+// Strangers returns the limits in force on who did not come before a flood, and whether one of them
+// holds a flood.
+func (m *Machine) Strangers(now time.Time) (out []Live, hold bool) {
+	var limits []*rule
+	for _, r := range m.live {
+		if u := m.unit(r.detector); u != nil && r.State == incident.Live &&
+			answerOf(&r.Rule, u.Detect) == LimitStrangers {
+			limits = append(limits, r)
+			hold = hold || now.Sub(r.active) < loosenedIn
+		}
+	}
+	return m.copies(limits), hold
+}
+
+// spare has a rule in force go on by another text, which spares more.
+func (m *Machine) spare(now time.Time, s *Spared) {
+	for _, r := range m.live {
+		if r.Label == s.Label && r.State == incident.Live {
+			r.Rule.Rule, r.of.dirty = s.Rule, true
+			r.of.spared += s.Sources
+			r.of.note("%d sources that came later, and come again as clients do, are spared",
+				r.of.spared)
+		}
+	}
+	m.change(now)
+}
+
 const byCommand = "taken back by a command"
 
 // undo withdraws the rules of an incident that is not over, and keeps them out for an hour.

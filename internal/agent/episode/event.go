@@ -23,6 +23,7 @@ type Event struct {
 	Renewed *Renewed `json:"renewed,omitempty"`
 	Undo    *Command `json:"undo,omitempty"`
 	Apply   *Command `json:"apply,omitempty"`
+	Spared  *Spared  `json:"spared,omitempty"`
 	Write   *Write   `json:"write,omitempty"`
 	Erase   *Erase   `json:"erase,omitempty"`
 }
@@ -105,6 +106,12 @@ type Renewed struct {
 
 // Command is one about an incident.
 type Command struct{ ID string }
+
+// Spared is that a rule in force spares so many sources more, by another text.
+type Spared struct {
+	Label, Rule string
+	Sources     int
+}
 
 // Write is that somebody who is no detector wants a rule in force. Until in it is when it ends.
 type Write struct {

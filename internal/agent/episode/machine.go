@@ -99,6 +99,8 @@ func (m *Machine) Step(now time.Time, e Event) []Effect {
 		m.undo(now, e.Undo.ID)
 	case e.Apply != nil:
 		m.apply(e.Apply.ID)
+	case e.Spared != nil:
+		m.spare(now, e.Spared)
 	case e.Write != nil:
 		m.write(now, e.Write)
 	case e.Erase != nil:

@@ -1,0 +1,106 @@
+package defend
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"levee/internal/agent/known"
+	"levee/internal/packet"
+)
+
+// TestNewClientsAreServedBesideWhoSendsAgain: a greylist does not help against a sender that sends
+// each packet again after a while. In the limit on strangers behind it new clients lost 99 % as
+// long as the flood went on.
+func TestNewClientsAreServedBesideWhoSendsAgain(t *testing.T) {
+	var sent []packet.Spec
+	flood := &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
+		if len(sent) < 1600 || len(sent)%2 == 0 {
+			s := likeClients(r)
+			s.From, s.ToPort = forgedSource(r), new(uint16(27015))
+			sent = append(sent, s)
+			return s
+		}
+		sent = append(sent, packet.Spec{})
+		return sent[len(sent)-1600] // 0.4 s ago
+	}}
+	before, later := sessions(100, 77, 0), sessions(100, 78, 22*time.Second)
+	known := sessions(100, 78, 27*time.Second) // the same, five seconds after they came
+	a := attacked(t, 20*time.Second, 18*time.Second, flood, before, later, known)
+	lost, worse := later.dropped/later.came, known.dropped/known.came
+	if a.dropped < 0.99 || a.lost > 0.001 || lost > 0.4 || worse > 0.1 {
+		t.Errorf("%.2f %% dropped from two seconds on, %.3f %% of clients' packets, %.1f %% of "+
+			"new ones, %.1f %% of these five seconds later: %+v", 100*a.dropped, 100*a.lost,
+			100*lost, 100*worse, a.all)
+	}
+	if rules := a.all[0].Rules; !strings.Contains(rules[len(rules)-1].Rule, ", 78.") {
+		t.Errorf("no newcomer is spared: %+v", rules)
+	}
+}
+
+// TestNewcomersAreToldFromBots by when they came, where hosts that come again send a flood. Where
+// these change all the time, nobody is spared.
+func TestNewcomersAreToldFromBots(t *testing.T) {
+	for what, c := range map[string]struct {
+		bot          func(r *rand.Rand, at float64) int
+		clients, few int // spared clients at least, bots at most
+	}{
+		"6000 bots": {func(r *rand.Rand, _ float64) int { return r.IntN(6000) }, 90, 60},
+		"other bots each second, of 3 s": {func(r *rand.Rand, at float64) int {
+			return int(at)*2000 + r.IntN(6000)
+		}, 0, 0},
+	} {
+		r, begun := rand.New(rand.NewPCG(3, 39)), time.Now()
+		var n newcomers
+		spared := map[byte]int{}
+		for at := 0.0; at < 14; at += 1 / 20_400.0 { // samples, of which each stands for three
+			var from [4]byte
+			if at > 6 && r.IntN(20_400) < 134 {
+				binary.BigEndian.PutUint32(from[:], 78<<24|uint32(r.IntN(100)))
+			} else {
+				binary.BigEndian.PutUint32(from[:], 16<<24|uint32(c.bot(r, at)))
+			}
+			now := begun.Add(time.Duration(at * float64(time.Second)))
+			n.came(now, netip.AddrFrom4(from), 3)
+		}
+		for _, a := range n.clients(begun.Add(14 * time.Second)) {
+			spared[a.As4()[0]]++
+		}
+		if spared[78] < c.clients || spared[16] > c.few {
+			t.Errorf("%s: %d clients and %d bots are spared", what, spared[78], spared[16])
+		}
+	}
+}
+
+// TestALimitHasRoomForSoManyNewcomers: a list of a rule has 256 places.
+func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
+	var more []netip.Addr
+	for i := range 2 * known.Most {
+		more = append(more, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+	}
+	more = append(more, netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8::1"))
+	const text = `limit udp not from { 192.0.2.1, 198.51.100.0/24 } to 192.0.2.9 rate 90/s as "f"`
+	for _, c := range []struct {
+		more []netip.Addr
+		n    int
+		want string
+	}{
+		{more[:1], 1, strings.Replace(text, " }", ", 203.0.0.0 }", 1)},
+		{more[2*known.Most:], 0, text},
+		{more, known.Most - 2, ""},
+	} {
+		got, n := sparing(text, c.more)
+		if n != c.n || c.want != "" && got != c.want {
+			t.Errorf("%d of %d: %s", n, len(c.more), got)
+		}
+		if _, ok := valid(got); !ok {
+			t.Errorf("no rule: %s", got)
+		}
+	}
+	if _, n := sparing(`limit udp rate 90/s as "f"`, more); n != 0 {
+		t.Errorf("a limit without a list spares %d", n)
+	}
+}
