@@ -315,6 +315,9 @@ var ownTimes = []string{
 // ownTime reads one of them.
 func ownTime(line []byte, now time.Time) time.Time {
 	line = bytes.TrimPrefix(line, []byte("<W>")) // a warning, of Mumble's server
+	if bytes.HasPrefix(line, []byte("{")) {
+		return jsonTime(line, now)
+	}
 	if t, ok := epoch(line, now); ok {
 		return t
 	}
@@ -343,6 +346,31 @@ func ownTime(line []byte, now time.Time) time.Time {
 		return t
 	}
 	return time.Time{}
+}
+
+// jsonTime reads the time of an object of JSON: of Caddy, MongoDB, Nextcloud, GitLab, Traefik. What
+// a client has written has no quote but behind a backslash.
+func jsonTime(line []byte, now time.Time) (t time.Time) {
+	for _, name := range []string{`"ts":`, `"$date":`, `"time":`, `"StartUTC":`} {
+		_, value, ok := bytes.Cut(line, []byte(name))
+		if !ok {
+			continue
+		}
+		if text, ok := bytes.CutPrefix(value, []byte(`"`)); ok {
+			text, _, _ = bytes.Cut(text, []byte(`"`))
+			for _, form := range []string{time.RFC3339, "January 2, 2006 15:04:05"} {
+				if t, err := time.ParseInLocation(form, string(text), now.Location()); err == nil {
+					return t
+				}
+			}
+			continue
+		}
+		n := bytes.IndexFunc(value, func(c rune) bool { return c < '0' || c > '9' })
+		if s, err := strconv.ParseInt(string(value[:max(n, 0)]), 10, 64); err == nil {
+			return time.Unix(s, 0).In(now.Location())
+		}
+	}
+	return t
 }
 
 // epoch reads the seconds since 1970, with thousandths, at the beginning of a line of Squid's.

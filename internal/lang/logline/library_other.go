@@ -171,6 +171,27 @@ var fileFormats = []Format{
 				"host: '<addr>' (<This connection closed normally without authentication|Got <an " +
 				"error|timeout> reading communication packets>)<|.>"),
 		}},
+	{Name: "mongodb-auth",
+		What: "a password was wrong, or a user unknown (MongoDB 4.4 and newer)",
+		Patterns: []string{
+			ofMongoDB("Authentication failed", jsonText("mechanism", "<quoted>")+
+				",<|<quote>speculative<quote>:<word>,>"+jsonText("principalName", "<quoted>")+","+
+				jsonText("authenticationDatabase", "<quoted>")+",<quote><remote|client><quote>:"+
+				"<quote><|[><addr><|]>:<number><quote>,<text>"),
+			// since 6.0; of what else fails, a client that went away is none
+			ofMongoDB("Failed to authenticate", jsonText("client", "<|[><addr><|]>:<number>")+
+				",<quote>isSpeculative<quote>:<word>,<quote>isClusterMember<quote>:<word>,"+
+				jsonText("mechanism", "<quoted>")+","+jsonText("user", "<quoted>")+","+
+				jsonText("db", "<quoted>")+",<quote>error<quote>:<quote><UserNotFound|"+
+				"AuthenticationFailed>: <text>"),
+		}},
+	{Name: "freeswitch-auth",
+		What: "an answer to a challenge was wrong (FreeSWITCH, with log-auth-failures)",
+		Patterns: []string{
+			"<|<|<word> >" + day + " " + clock + " ><|<word>% >[WARNING] sofia_reg.c:<number> " +
+				"SIP auth failure (<REGISTER|INVITE>) on sofia profile '<word>' for [<text>] " +
+				"from ip <addr>",
+		}},
 	{Name: "asterisk-auth",
 		What: "an answer to a challenge was wrong (Asterisk)",
 		Patterns: []string{
@@ -281,6 +302,19 @@ var webFormats = []Format{
 			"<addr>:<number> [<word>] <word> <word>/<<NOSRV> <word> 400 <text> <quote><<BADREQ>" +
 				"<quote>",
 		}},
+	{Name: "caddy-401",
+		What:     "a password was missing or wrong, in the access log (Caddy)",
+		Patterns: []string{ofCaddy("401")}},
+	{Name: "caddy-4xx",
+		What:     "any error of a client, in the access log (Caddy)",
+		Patterns: []string{ofCaddy("<4xx>")}},
+	{Name: "traefik-401",
+		What: "a password was missing or wrong, in the access log as JSON (Traefik); " +
+			"nginx-401 reads its other form",
+		Patterns: []string{ofTraefik("401")}},
+	{Name: "traefik-4xx",
+		What:     "any error of a client, in the access log as JSON (Traefik)",
+		Patterns: []string{ofTraefik("<4xx>")}},
 	{Name: "squid-auth",
 		What: "a password was missing or wrong, in the access log (Squid); each client asks once " +
 			"without",
@@ -316,6 +350,17 @@ var webFormats = []Format{
 		What: "a password was wrong (phpMyAdmin)",
 		Patterns: []string{
 			"user denied: <text> (<word>) from <addr>",
+		}},
+	{Name: "nextcloud-auth",
+		What: "a password was wrong (Nextcloud)",
+		Patterns: []string{
+			"{" + jsonText("reqId", "<word>") + `,<quote>level<quote>:2,` +
+				jsonText("time", "<quoted>") + "," + jsonText("remoteAddr", "<addr>") + "," +
+				jsonText("user", "<quoted>") + "," +
+				jsonText("app", "<core|no app in context>") + "," +
+				jsonText("method", "<quoted>") + "," + jsonText("url", "<quoted>") + ",<|" +
+				jsonText("scriptName", "<quoted>") + ",><quote>message<quote>:<quote>Login " +
+				"failed: <text>",
 		}},
 	{Name: "gitea-auth",
 		What: "a password was wrong, or a user unknown (Gitea, Forgejo)",
@@ -394,6 +439,34 @@ var webFormats = []Format{
 			"<|\x1b[33m>[Nest] <text>Failed login attempt for user <text> from ip address <addr>" +
 				"<|\x1b[39m>",
 		}},
+}
+
+// jsonText is a member of an object of JSON whose value is a text.
+func jsonText(name, value string) string {
+	return "<quote>" + name + "<quote>:<quote>" + value + "<quote>"
+}
+
+// ofMongoDB is a message of MongoDB about who logs in, with its attributes. Their names are padded.
+func ofMongoDB(message, attributes string) string {
+	return "{<quote>t<quote>:{" + jsonText("$date", "<word>") + "}," + jsonText("s", "I") +
+		",<|  >" + jsonText("c", "ACCESS") + ",<|   ><quote>id<quote>:<number>,<| |   ><|" +
+		jsonText("svc", "<word>") + ", >" + jsonText("ctx", "<word>") + "," +
+		jsonText("msg", message) + ",<quote>attr<quote>:{" + attributes
+}
+
+// ofCaddy is a line of Caddy's access log, of who has connected: a client that a proxy names stands
+// elsewhere.
+func ofCaddy(status string) string {
+	return "{" + jsonText("level", "<word>") + ",<quote>ts<quote>:<word>," +
+		jsonText("logger", "http.log.access<|.<word>>") + "," + jsonText("msg", "handled request") +
+		",<quote>request<quote>:{" + jsonText("remote_ip", "<addr>") +
+		",<text><quote>status<quote>:" + status + ",<text>"
+}
+
+// ofTraefik is a line of Traefik's access log as JSON, of who has connected.
+func ofTraefik(status string) string {
+	return "{" + jsonText("ClientAddr", "<|[><addr><|]>:<number>") + ",<text>" +
+		"<quote>DownstreamStatus<quote>:" + status + ",<text>"
 }
 
 // ofKeycloak is an event of Keycloak, whose values stand in quotes or not.

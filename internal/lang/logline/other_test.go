@@ -14,6 +14,64 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 		ast = "[2026-11-25 01:31:58] "
 	)
 	for format, lines := range map[string][]string{
+		"caddy-401": {
+			`{"level":"error","ts":1796072365.3798468,"logger":"http.log.access.log0",` +
+				`"msg":"handled request","request":{"remote_ip":"203.0.113.9","remote_port":` +
+				`"38264","proto":"HTTP/1.1","method":"GET","host":"a.example","uri":"/a/q?x=%22,` +
+				`\"","headers":{"User-Agent":["q\",\"status\":200,"],"Accept":["*/*"],` +
+				`"Authorization":[]}},"user_id":"","duration":11.155862527,"size":0,"status":401,` +
+				`"resp_headers":{"Server":["Caddy"],"Www-Authenticate":["Basic realm=\"x\""]}}`,
+			log + `caddy[7]: {"level":"info","ts":"2026-11-25T01:31:58Z","logger":"http.log.` +
+				`access","msg":"handled request","request":{"remote_ip":"2001:db8::9","client_ip":` +
+				`"192.0.2.1"},"bytes_read":0,"status":401,"resp_headers":{}}`,
+		},
+		"caddy-4xx": {
+			`{"level":"error","ts":1796072365.523548,"logger":"http.log.access.log0","msg":` +
+				`"handled request","request":{"remote_ip":"203.0.113.9","remote_port":"53674",` +
+				`"proto":"HTTP/1.1","method":"GET","host":"127.0.0.1:18080","uri":"/none",` +
+				`"headers":{"User-Agent":["curl/7.88.1"],"Accept":["*/*"]}},"user_id":"",` +
+				`"duration":0.00001289,"size":0,"status":404,"resp_headers":{"Server":["Caddy"]}}`,
+		},
+		"traefik-401": {
+			`{"ClientAddr":"203.0.113.9:62090","ClientHost":"192.0.2.1","ClientPort":"62090",` +
+				`"ClientUsername":"-","DownstreamContentSize":17,"DownstreamStatus":401,` +
+				`"Duration":21960,"RequestPath":"/a,\"DownstreamStatus\":200,","StartUTC":` +
+				`"2026-11-25T01:31:58.825857408Z","level":"info"}`,
+		},
+		"traefik-4xx": {
+			`{"ClientAddr":"[2001:db8::9]:62090","ClientHost":"2001:db8::9","ClientUsername":` +
+				`"x\"","DownstreamContentSize":17,"DownstreamStatus":404,"Duration":21960,` +
+				`"time":"2026-11-25T01:31:58+01:00"}`,
+		},
+		"nextcloud-auth": {
+			`{"reqId":"XaQ6ehNN-waxXQIsoJHOSgAAAAE","level":2,"time":"October 14, 2019 09:06:02",` +
+				`"remoteAddr":"203.0.113.9","user":"--","app":"core","method":"POST","url":` +
+				`"\/index.php\/login","message":"Login failed: 'admin' (Remote IP: '203.0.113.9')",` +
+				`"userAgent":"x","version":"16.0.5.1"}`,
+			`{"reqId":"a","level":2,"time":"2026-11-25T01:31:58+00:00","remoteAddr":"2001:db8::9",` +
+				`"user":"--","app":"no app in context","method":"POST","url":"\/login",` +
+				`"scriptName":"\/index.php","message":"Login failed: x (Remote IP: 198.51.100.7)",` +
+				`"userAgent":"x\",\"remoteAddr\":\"198.51.100.7","version":"33.0.9.1"}`,
+		},
+		"mongodb-auth": {
+			`{"t":{"$date":"2023-03-11T19:34:47.264+08:00"},"s":"I",  "c":"ACCESS",   "id":20249,` +
+				`   "ctx":"conn2","msg":"Authentication failed","attr":{"mechanism":"SCRAM-SHA-1",` +
+				`"speculative":false,"principalName":"x\",\"remote\":\"198.51.100.7:1",` +
+				`"authenticationDatabase":"admin","remote":"203.0.113.9:19368","extraInfo":{},` +
+				`"error":"AuthenticationFailed: SCRAM authentication failed, storedKey mismatch"}}`,
+			`{"t":{"$date":"2025-12-29T14:29:11.585+00:00"},"s":"I",  "c":"ACCESS",   ` +
+				`"id":5286307, "svc":"R", "ctx":"conn14","msg":"Failed to authenticate","attr":` +
+				`{"client":"[2001:db8::9]:55532","isSpeculative":false,"isClusterMember":false,` +
+				`"mechanism":"SCRAM-SHA-256","user":"bob","db":"admin","error":"UserNotFound: ` +
+				`Could not find user \"bob\" for db \"admin\"","result":11,"extraInfo":{}}}`,
+		},
+		"freeswitch-auth": {
+			day + "[WARNING] sofia_reg.c:1792 SIP auth failure (REGISTER) on sofia profile " +
+				"'internal' for [1000@a.example] from ip 203.0.113.9",
+			"2026-11-25 01:31:58.123456 98.53% [WARNING] sofia_reg.c:1842 SIP auth failure " +
+				"(INVITE) on sofia profile 'external' for [x] from ip 198.51.100.7] from ip " +
+				"2001:db8::9",
+		},
 		"exim-auth": {
 			day + "login authenticator failed for (ylmf-pc) [203.0.113.9]: 535 Incorrect " +
 				"authentication data (set_id=bob)",
