@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"levee/internal/host/access"
 	"levee/internal/lang/diag"
 	"levee/internal/lang/syntax"
 )
@@ -101,10 +102,14 @@ func openError(err error) error {
 	case errors.As(err, &pe) && pe.Path == "":
 		return errors.New("the name of a file is empty, as that of a variable without a value")
 	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &pe):
-		return fmt.Errorf("%s: no such file", diag.Quoted(pe.Path))
+		text := diag.Quoted(pe.Path) + ": no such file"
+		if todo := access.Policy(pe.Path, err); todo != "" {
+			text += "; " + todo
+		}
+		return errors.New(text)
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &pe):
-		return Refusedf("%s: not allowed to read it; run as its owner or as root",
-			diag.Quoted(pe.Path))
+		return Refusedf("%s: not allowed to read it; %s", diag.Quoted(pe.Path),
+			access.Policy(pe.Path, err))
 	}
 	return err
 }

@@ -5,6 +5,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +24,7 @@ import (
 
 // Read returns what to do where a file cannot be read, "" if that is not known.
 func Read(path string, err error) string {
-	hidden := hiddenFrom(path)
+	hidden := hiddenFrom(path, "let the program write below /var/log")
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && hidden != "":
 		return hidden
@@ -44,6 +45,28 @@ func Read(path string, err error) string {
 		}
 	}
 	return ""
+}
+
+// Policy returns what to do where a policy, or a file that one names, cannot be read; "" if that is
+// not known.
+func Policy(path string, err error) string {
+	if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	hidden := ""
+	if ownUnit() != "" { // a shell in a desktop is in one, too
+		hidden = hiddenFrom(path, "put it below /etc/levee")
+	}
+	switch {
+	case hidden != "" || errors.Is(err, fs.ErrNotExist):
+		return hidden
+	case os.Geteuid() != 0:
+		return "run as its owner or as root"
+	}
+	return "root is without its rights over files of others here, as in a unit: chown root " + path
 }
 
 // Write returns what to do where a file of this process's cannot be written, "" if that is not
@@ -139,9 +162,9 @@ func groupName(gid uint32) string {
 	return id
 }
 
-// hiddenFrom returns what to do about a path that the sandbox of a service hides from it; "" if it
-// hides none.
-func hiddenFrom(path string) string {
+// hiddenFrom returns what to do about a path that the sandbox of a service hides from it, which may
+// be something else instead; "" if it hides none.
+func hiddenFrom(path, instead string) string {
 	if os.Getenv("INVOCATION_ID") == "" { // no service of systemd
 		return ""
 	}
@@ -150,25 +173,29 @@ func hiddenFrom(path string) string {
 	}
 	switch {
 	case within("/home/", "/root/", "/run/user/"):
-		return fmt.Sprintf("the unit hides %s from it (ProtectHome=yes): let the program write "+
-			"below /var/log, or systemctl edit %s, with [Service] ProtectHome=read-only; then "+
-			"systemctl restart %[2]s", path, Unit())
+		return fmt.Sprintf("the unit hides %s from it (ProtectHome=yes): %s, or systemctl edit "+
+			"%s, with [Service] ProtectHome=read-only; then systemctl restart %[3]s", path,
+			instead, Unit())
 	case within("/tmp/", "/var/tmp/"):
-		return fmt.Sprintf("the unit has a /tmp of its own (PrivateTmp=yes): let the program "+
-			"write below /var/log, or systemctl edit %s, with [Service] PrivateTmp=no; then "+
-			"systemctl restart %[1]s", Unit())
+		return fmt.Sprintf("the unit has a /tmp of its own (PrivateTmp=yes): %s, or systemctl "+
+			"edit %s, with [Service] PrivateTmp=no; then systemctl restart %[2]s", instead, Unit())
 	}
 	return ""
 }
 
+// cgroup has the control groups of this process.
+var cgroup = "/proc/self/cgroup"
+
 // Unit returns the service that this process is, or the agent's.
-func Unit() string {
-	text, _ := os.ReadFile("/proc/self/cgroup")
+func Unit() string { return cmp.Or(ownUnit(), "levee-agent") }
+
+// ownUnit returns the service of levee that this process is, "" if it is none.
+func ownUnit() string {
+	text, _ := os.ReadFile(cgroup)
 	_, path, _ := strings.Cut(strings.TrimSpace(string(text)), "::")
-	if name := filepath.Base(path); strings.HasPrefix(name, "levee") {
-		if unit, ok := strings.CutSuffix(name, ".service"); ok {
-			return unit
-		}
+	unit, is := strings.CutSuffix(filepath.Base(path), ".service")
+	if is && strings.HasPrefix(unit, "levee") {
+		return unit
 	}
-	return "levee-agent"
+	return ""
 }

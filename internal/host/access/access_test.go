@@ -109,6 +109,42 @@ func TestWhatAUnitHidesIsTold(t *testing.T) {
 	}
 }
 
+// TestAUnitThatMayNotReadItsPolicyIsToldWhy: it is root, and was told to be.
+func TestAUnitThatMayNotReadItsPolicyIsToldWhy(t *testing.T) {
+	t.Setenv("INVOCATION_ID", "0123")
+	if got := Policy("/home/x/bad.txt", fs.ErrNotExist); got != "" {
+		t.Errorf("a shell is told %q", got)
+	}
+	own := cgroup
+	defer func() { cgroup = own }()
+	cgroup = filepath.Join(t.TempDir(), "cgroup")
+	at := "0::/system.slice/system-levee.slice/levee@eth0.service\n"
+	if err := os.WriteFile(cgroup, []byte(at), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	as := "run as its owner or as root"
+	if os.Geteuid() == 0 {
+		as = "chown root /etc/levee/bad.txt"
+	}
+	for _, c := range []struct {
+		path string
+		err  error
+		want string
+	}{
+		{"/etc/levee/bad.txt", fs.ErrPermission, as},
+		{"/etc/levee/bad.txt", fs.ErrNotExist, ""},
+		{"/home/x/bad.txt", fs.ErrPermission,
+			"put it below /etc/levee, or systemctl edit levee@eth0, "},
+		{"/tmp/bad.txt", fs.ErrNotExist, "PrivateTmp=no"},
+		{"/etc/levee/bad.txt", fs.ErrClosed, ""},
+	} {
+		got := Policy(c.path, c.err)
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s, %v: %q, want %q", c.path, c.err, got, c.want)
+		}
+	}
+}
+
 func TestWhatCannotBeWritten(t *testing.T) {
 	for err, want := range map[error]string{syscall.ENOSPC: "df -h /var/lib/levee",
 		syscall.EROFS: "findmnt -T /var/lib/levee", fs.ErrPermission: "ls " +

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"levee/internal/host/access"
 	"levee/internal/lang/ast"
 	"levee/internal/lang/bump"
 	"levee/internal/lang/diag"
@@ -441,6 +442,9 @@ func (r *resolver) openFile(path ast.Word, name string) io.ReadCloser {
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
+		if todo := access.Policy(pe.Path, err); todo != "" {
+			hint = todo + "."
+		}
 		err = pe.Err
 	}
 	r.c.Errorf(path.Pos, hint, "cannot read %q: %v", diag.Clip(path.Text), err)
