@@ -14,6 +14,7 @@ func TestWrongValuesAreWrongUsage(t *testing.T) {
 	run := func(e *cli.Env) int { return run(&env{Env: e}) }
 	for _, args := range []string{
 		"cost f --repeat x", "cost f --repeat 0", "cost f --rules 0", "explain f --pcap p --n x",
+		"diff - -",
 	} {
 		clitest.WantUsage(t, run, strings.Fields(args)...)
 	}

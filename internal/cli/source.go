@@ -87,7 +87,7 @@ func (e *Env) Open(path string) (io.ReadCloser, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, openError(err)
+		return nil, OpenError(err)
 	}
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		f.Close()
@@ -96,7 +96,8 @@ func (e *Env) Open(path string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-func openError(err error) error {
+// OpenError returns the error of a file that was not opened, in the words of all commands.
+func OpenError(err error) error {
 	var pe *fs.PathError
 	switch {
 	case errors.As(err, &pe) && pe.Path == "":

@@ -91,6 +91,9 @@ func (e *env) diff(cmd *cobra.Command, args []string, f *diffFlags) error {
 	if len(args) == 2 && f.dev != "" {
 		return cli.Usagef(cmd, "two FILEs and --dev or --service exclude each other")
 	}
+	if len(args) == 2 && args[0] == cli.StdinName && args[1] == cli.StdinName {
+		return cli.Usagef(cmd, "standard input can be one of the two policies, and not both")
+	}
 	after, err := e.policyOf(args[len(args)-1])
 	if err != nil {
 		return err

@@ -31,6 +31,14 @@ func TestLabsNeedTheSuperuser(t *testing.T) {
 	}
 }
 
+// TestAFileThatIsNotThereWasNamedByASystemCall: all other commands name it first.
+func TestAFileThatIsNotThereWasNamedByASystemCall(t *testing.T) {
+	e, _, errs := testEnv("probe", "nosuchfile")
+	if got := run(e); got != cli.ExitNo || errs.String() != "levee: nosuchfile: no such file\n" {
+		t.Errorf("exit status %d, %q", got, errs)
+	}
+}
+
 // TestTheDemoNamesItsOwnProgram: it starts its service and its visitors from the file that runs.
 func TestTheDemoNamesItsOwnProgram(t *testing.T) {
 	e, _, errs := testEnv("lab", "demo")

@@ -135,7 +135,7 @@ func (e *env) probeOptions(cmd *cobra.Command, file string, f *probeFlags) (*pro
 	}
 	owned, ds, err := probe.ReadOwned(file)
 	if err != nil {
-		return nil, err
+		return nil, cli.OpenError(err)
 	}
 	e.PrintDiagnostics(ds)
 	if owned == nil {

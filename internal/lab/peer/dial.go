@@ -54,6 +54,7 @@ type Client struct {
 	said  *tail
 	once  sync.Once
 	err   error
+	told  atomic.Bool // an error says already why there is no peer
 }
 
 // Offset is by how much the peer's clocks are ahead of those here, within Error.
@@ -173,6 +174,7 @@ func greeting(r *bufio.Reader) (version string, err error) {
 // refused returns the reason that there is no peer, with what its side has said.
 func (p *Client) refused(err error) error {
 	p.end()
+	p.told.Store(true)
 	if said := p.said.String(); said != "" {
 		return kernel.Refuse(nil, "no peer at %s: %s", p.host, said)
 	}
@@ -312,9 +314,10 @@ func (p *Client) Probe(ctx context.Context, probes echo.Probes) ([]int64, error)
 // patience is the longest time that a peer may take to give its interface back.
 const patience = 20 * time.Second
 
-// Close ends the peer, and waits until it has given its interface back.
+// Close ends the peer, and waits until it has given its interface back. It says why it ended
+// otherwise, unless an error before has.
 func (p *Client) Close() error {
-	if err := p.end(); err != nil {
+	if err := p.end(); err != nil && !p.told.Load() {
 		return fmt.Errorf("peer %s: %w: %s", p.host, err, p.said)
 	}
 	return nil

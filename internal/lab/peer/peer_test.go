@@ -445,6 +445,8 @@ func TestWhereThereIsNoPeerItIsSaid(t *testing.T) {
 		refused(t, err, x.why)
 		if err == nil {
 			p.Close()
+		} else if strings.Contains(err.Error(), "\npeer ") { // by its end, once more
+			t.Errorf("told twice: %v", err)
 		}
 	}
 	back(t, there)
