@@ -91,7 +91,9 @@ static __always_inline int find6(void *ctx, __u64 src_hi, __u64 src_lo, __u64 ds
 	if (src_hi >> 56 == 0xff || (!src_hi && (src_lo < 2 || src_lo >> 32 == 0xffff)))
 		return NOWHERE;
 	__builtin_memcpy(p.ipv6_dst, src, sizeof(src));
-	__builtin_memcpy(p.ipv6_src, dst, sizeof(dst));
+	// The kernel names no route for a group or an address of the link, whatever the source.
+	if (dst_hi >> 56 != 0xff && dst_hi >> 54 != 0x3fa)
+		__builtin_memcpy(p.ipv6_src, dst, sizeof(dst));
 	return lookup(ctx, &p);
 }
 

@@ -107,13 +107,14 @@ func datagramFrom(t testing.TB, from, to string, payload int, tags ...uint64) []
 }
 
 // TestForgedSourcesOfOtherNetworksPassed: rules knew no routes, so that networks behind other
-// interfaces had to be written out, and were not when they changed.
+// interfaces had to be written out, and were not when they changed. Then no source had a way back
+// of what went to a group or to an address of the link over IPv6, neighbour discovery among it.
 func TestForgedSourcesOfOtherNetworksPassed(t *testing.T) {
 	n, vlans := backNet(t)
 	for _, family := range []string{"ipv4", "ipv6"} {
 		set(t, family+"/conf/lo/forwarding", "1")
 	}
-	const group, six = "255.255.255.255", "2001:db8:1::1"
+	const group, six, asked = "255.255.255.255", "2001:db8:1::1", "ff02::1:ff00:1"
 	cases := []wayCase{
 		{"a neighbour", udpFrom(t, "192.0.2.9", "192.0.2.1"), [4]uint64{1, 0, 1, 0}},
 		{"behind another", udpFrom(t, "203.0.113.9", "192.0.2.1"), [4]uint64{0, 1, 1, 0}},
@@ -126,6 +127,19 @@ func TestForgedSourcesOfOtherNetworksPassed(t *testing.T) {
 		{"IPv6 nowhere", udpFrom(t, "2001:db8:3::9", six), [4]uint64{0, 1, 0, 1}},
 		{"IPv6 of this machine", udpFrom(t, six, six), [4]uint64{0, 1, 0, 1}},
 		{"IPv6 of the link", udpFrom(t, "fe80::9", six), [4]uint64{1, 0, 1, 0}},
+		{"a neighbour asks all", udpFrom(t, "192.0.2.9", group), [4]uint64{1, 0, 1, 0}},
+		{"a neighbour asks a group", udpFrom(t, "192.0.2.9", "224.0.0.251"),
+			[4]uint64{1, 0, 1, 0}},
+		{"a group from behind another", udpFrom(t, "203.0.113.9", "224.0.0.251"),
+			[4]uint64{0, 1, 1, 0}},
+		{"IPv6 to a group", udpFrom(t, "2001:db8:1::9", asked), [4]uint64{1, 0, 1, 0}},
+		{"IPv6 to a group from behind another", udpFrom(t, "2001:db8:2::9", asked),
+			[4]uint64{0, 1, 1, 0}},
+		{"IPv6 to a group from nowhere", udpFrom(t, "2001:db8:3::9", asked),
+			[4]uint64{0, 1, 0, 1}},
+		{"IPv6 to the link", udpFrom(t, "2001:db8:1::9", "fe80::1"), [4]uint64{1, 0, 1, 0}},
+		{"IPv6 to the link from behind another", udpFrom(t, "2001:db8:2::9", "fe80::1"),
+			[4]uint64{0, 1, 1, 0}},
 		{"a VLAN", udpFrom(t, "10.7.0.9", "10.7.0.1", 7), [4]uint64{1, 0, 1, 0}},
 		{"a VLAN without a tag", udpFrom(t, "10.7.0.9", "192.0.2.1"),
 			[4]uint64{0, 1, 1, 0}},
@@ -212,8 +226,10 @@ func TestNoAnswerOfTheKernelWasTakenForOne(t *testing.T) {
 			t.Errorf("%s was not said: %q", want, notes)
 		}
 	}
-	for i, from := range []string{"192.0.2.9", "203.0.113.9", "198.51.100.9"} {
-		n.sendFrame(t, udpFrom(t, from, "192.0.2.1"))
+	for i, c := range [][2]string{{"192.0.2.9", "192.0.2.1"}, {"203.0.113.9", "192.0.2.1"},
+		{"198.51.100.9", "192.0.2.1"}, {"2001:db8:1::9", "2001:db8:1::1"},
+		{"2001:db8:1::9", "ff02::1:ff00:1"}} {
+		n.sendFrame(t, udpFrom(t, c[0], c[1]))
 		wantPackets(t, "default", uint64(i+1))
 	}
 	for _, id := range []string{"strict", "not strict", "loose", "not loose"} {

@@ -153,7 +153,10 @@ func (m *Machine) forwarding(w *draft) {
 	if m.RoutesMulticast {
 		w.line("# It routes multicast: groups that its own programs have joined are open too.")
 	} else {
-		w.line("# Multicast is not forwarded: it would be for programs here.")
+		w.line("# Multicast is not forwarded: it would be for programs here. IPv6 finds " +
+			"neighbours and\n# routers by it, and a switch that snoops asks who listens.")
+		w.line(`pass icmp6 type 133-137 ttl 255 as "neighbours"`)
+		w.line(`pass icmp6 type mld-query ttl 1 as "listeners"`)
 		w.line(`drop to { 224.0.0.0/4, ff00::/8 } as "multicast"`)
 	}
 	w.line("# self is its addresses and local routes: levee@%s keeps them as they are.", m.Dev)

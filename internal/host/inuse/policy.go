@@ -207,7 +207,21 @@ func (m *Machine) tests(w *draft) {
 		w.line("    packet udp from %s from port 67 port 68 expect pass", server)
 	}
 	w.line("    packet arp expect pass by essential")
+	for _, a := range m.Addresses {
+		if a.Is6() {
+			w.line("    packet icmp6 type neighbor-solicitation from fe80::1 to %s ttl 255 expect "+
+				"pass", solicited(a))
+		}
+	}
 	w.line("}")
+}
+
+// solicited returns the group at which neighbours ask for an address of IPv6 (RFC 4291, section
+// 2.7.1).
+func solicited(a netip.Addr) netip.Addr {
+	host := a.As16()
+	return netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: host[13], 14: host[14],
+		15: host[15]})
 }
 
 // own returns where a packet of a test goes, on a machine that leaves alone what is not for itself:
