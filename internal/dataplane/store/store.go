@@ -96,30 +96,27 @@ func Directory() (string, error) {
 	return dir, nil
 }
 
+// acquireTries bounds how often acquire meets a directory that another command has just removed. A
+// link that leads nowhere looks the same each time.
+const acquireTries = 1000
+
 // acquire takes the lock. The file is removed with the directory by the last command, under the
 // lock: whoever waited for a file that is gone takes the new one.
 func (s *Store) acquire() error {
-	path := filepath.Join(s.Dir, "lock")
-	for {
-		if err := s.makeDir(); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, LockMode)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed between the two calls
-		}
-		if errors.Is(err, unix.EROFS) {
-			f, err = os.Open(path) // enough for a lock, and for whoever only looks
+	for try := 1; ; try++ {
+		f, err := s.openLock()
+		if errors.Is(err, fs.ErrNotExist) && try < acquireTries {
+			continue // removed between two calls
 		}
 		if err != nil {
-			return kernel.Refuse(err, "open the lock")
+			return err
 		}
 		if err := Flock(s.Ctx, f); err != nil {
 			f.Close()
 			return fmt.Errorf("wait for another levee command to finish: %w", err)
 		}
 		mine, err1 := f.Stat()
-		there, err2 := os.Stat(path)
+		there, err2 := os.Stat(f.Name())
 		if err1 == nil && err2 == nil && os.SameFile(mine, there) {
 			s.lock = f
 			return nil
@@ -128,14 +125,26 @@ func (s *Store) acquire() error {
 	}
 }
 
-func (s *Store) makeDir() error {
-	if _, err := os.Stat(s.Dir); err == nil {
-		return nil
+// openLock opens the file of the lock, in a directory that it makes where there is none.
+func (s *Store) openLock() (*os.File, error) {
+	if _, err := os.Stat(s.Dir); err != nil {
+		if err := MakeDirs(s.Dir); err != nil {
+			return nil, kernel.Refuse(err, "create the runtime directory")
+		}
 	}
-	if err := MakeDirs(s.Dir); err != nil {
-		return kernel.Refuse(err, "create the runtime directory")
+	path := filepath.Join(s.Dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, LockMode)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.Open(path) // enough for a lock, and for whoever only looks
 	}
-	return nil
+	if err == nil {
+		return f, nil
+	}
+	if to, e := os.Readlink(s.Dir); e == nil && errors.Is(err, fs.ErrNotExist) {
+		return nil, kernel.Refuse(err, "open the lock: %s is a link to %q, where no directory is; "+
+			"remove the link, or make that directory", s.Dir, to)
+	}
+	return nil, kernel.Refuse(err, "open the lock")
 }
 
 func (s *Store) BPF(elem ...string) string {
