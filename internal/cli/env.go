@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -44,9 +45,29 @@ type Output struct {
 	Terminal bool
 	Size     func() (columns, rows int) // of the terminal, nil where there is none
 	Err      error
+
+	half []byte // of a character, whose rest the next write has
 }
 
+// Write writes text. A terminal gets no control characters but the ends of lines, and no sequences
+// but those of colours: names of interfaces, processes and containers may hold what it takes for a
+// command, and who gives them is not who reads them.
 func (o *Output) Write(p []byte) (int, error) {
+	if !o.Terminal {
+		return o.write(p)
+	}
+	text := append(o.half, p...)
+	o.half = nil
+	if whole := wholeRunes(text); whole < len(text) {
+		text, o.half = text[:whole], bytes.Clone(text[whole:])
+	}
+	if _, err := o.write(harmless(text)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (o *Output) write(p []byte) (int, error) {
 	if o.Err != nil {
 		return 0, o.Err
 	}
@@ -56,6 +77,13 @@ func (o *Output) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Raw returns a writer to the same stream for what moves the cursor, which it leaves as it is.
+func (o *Output) Raw() io.Writer { return raw{o} }
+
+type raw struct{ o *Output }
+
+func (r raw) Write(p []byte) (int, error) { return r.o.write(p) }
 
 // Buffered returns a writer for much output; the caller flushes it.
 func (o *Output) Buffered() *bufio.Writer { return bufio.NewWriterSize(o, 1<<16) }

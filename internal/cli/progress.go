@@ -27,14 +27,15 @@ func (p *Progress) Printf(format string, args ...any) {
 	if now := p.e.Now(); now.Sub(p.last) >= redraw {
 		p.last = now
 		p.shown = true
-		fmt.Fprintf(p.e.Stderr, "\r\x1b[K"+format, args...)
+		fmt.Fprint(p.e.Stderr.Raw(), "\r\x1b[K")
+		fmt.Fprintf(p.e.Stderr, format, args...)
 	}
 }
 
 // Clear takes the line away; what is printed next starts at the left margin.
 func (p *Progress) Clear() {
 	if p.shown {
-		fmt.Fprint(p.e.Stderr, "\r\x1b[K")
+		fmt.Fprint(p.e.Stderr.Raw(), "\r\x1b[K")
 		p.shown = false
 	}
 }

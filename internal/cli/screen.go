@@ -12,7 +12,7 @@ import (
 // Screen is a writer for lines that people read. On a terminal it breaks lines at blanks where they
 // are longer than the terminal is wide; elsewhere they stay as they are. The caller flushes it.
 type Screen struct {
-	to            io.Writer
+	to            *Output
 	columns, rows int    // 0: any number
 	begin         string // moves the cursor
 	text          bytes.Buffer
@@ -64,8 +64,11 @@ func (s *Screen) write(text []byte) error {
 	if s.columns > 0 {
 		text = s.fold(string(text))
 	}
-	_, err := s.to.Write(append([]byte(s.begin), text...))
-	s.begin = ""
+	_, err := io.WriteString(s.to.Raw(), s.begin)
+	if s.begin = ""; err != nil {
+		return err
+	}
+	_, err = s.to.Write(text)
 	return err
 }
 

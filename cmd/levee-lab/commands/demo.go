@@ -71,7 +71,8 @@ func newLabDemoRole(e *env) *cobra.Command {
 }
 
 func (e *env) demoOptions(cmd *cobra.Command, f *demoFlags) (o demo.Options, err error) {
-	o = demo.Options{Out: e.Stdout, Terminal: e.Stdout.Terminal, Capture: f.capture, Seed: f.seed,
+	o = demo.Options{Out: e.Stdout.Raw(), Terminal: e.Stdout.Terminal, Capture: f.capture,
+		Seed:    f.seed,
 		Picture: f.picture}
 	if f.rate != "" {
 		if o.Rate, err = cli.ParseRate(f.rate); err != nil {

@@ -290,7 +290,8 @@ func (m *monitor) tell(events []mpegts.Event, r *mpegts.Report, last bool) error
 			return fmt.Errorf("make JSON: %w", err)
 		}
 	case m.Stdout.Terminal:
-		b.WriteString("\x1b[H\x1b[J") // to the corner, and empty from there
+		// to the corner, and empty from there
+		_, _ = io.WriteString(m.Stdout.Raw(), "\x1b[H\x1b[J")
 		table(&b, r)
 	default:
 		for i := range events {
