@@ -207,8 +207,8 @@ func removePins(s *store.Store, key string, keep []int) error {
 			return kernel.Refuse(err, "remove the pins of a replaced generation")
 		}
 	}
-	half, err := filepath.Glob(s.State(key, "*.tmp"))
-	files, err2 := filepath.Glob(s.State(key, "*.files"))
+	half, err := filepath.Glob(filepath.Join(globQuoted(s.State(key)), "*.tmp"))
+	files, err2 := filepath.Glob(filepath.Join(globQuoted(s.State(key)), "*.files"))
 	for _, file := range files {
 		if !slices.ContainsFunc(keep, func(n int) bool { return file == s.FilesPath(key, n) }) {
 			half = append(half, file)

@@ -144,8 +144,15 @@ func full(err error) bool {
 
 // prune removes the oldest of too many files, and what a killed process has left.
 func (s Store) prune(numbers []int) error {
-	half, err := filepath.Glob(filepath.Join(s.Dir, "*.tmp"))
-	gone := half
+	// No pattern: the name of the interface, which is in the path, may hold what one takes for its
+	// own.
+	files, err := os.ReadDir(s.Dir)
+	var gone []string
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".tmp") {
+			gone = append(gone, filepath.Join(s.Dir, f.Name()))
+		}
+	}
 	sum := int64(0)
 	for i, n := range slices.Backward(numbers) {
 		info, serr := os.Stat(s.path(n))

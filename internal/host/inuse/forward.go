@@ -146,7 +146,7 @@ func (m *Machine) forwarding(w *draft) {
 			"of it\n# reaches what is behind %s. To let in answers alone, and what\n# you name, "+
 			"write in the place of \"forwarded\" (it takes up to 1/128 of "+
 			"the\n# memory, or what `connections max N` asks for):",
-			strings.Join(m.Behind, ", "))
+			shown(strings.Join(m.Behind, ", ")))
 		w.line("#   pass established")
 		w.line("#   pass tcp to { SERVERS } port { 80, 443 }")
 	}
