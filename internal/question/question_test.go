@@ -15,6 +15,18 @@ import (
 	"levee/internal/cli/clitest"
 )
 
+// TestOneInputWasTwoPolicies: the second was what the first had left of it, nothing.
+func TestOneInputWasTwoPolicies(t *testing.T) {
+	e, _, _, _ := clitest.New(false)
+	cmd := NewDiff(e, nil)
+	cmd.SetArgs([]string{"-", "-"})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err := cmd.Execute(); cli.StatusOf(err) != cli.ExitUsage ||
+		!strings.Contains(err.Error(), "one of the two policies") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestAnswersBrokeAnywhere: a terminal of 60 columns broke lines within words. The steps of a test
 // are to be copied, and stay whole.
 func TestAnswersBrokeAnywhere(t *testing.T) {
