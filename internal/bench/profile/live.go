@@ -38,7 +38,7 @@ const (
 	drainEvery = 100 * time.Millisecond
 	// longestLive is how long a profile between marks may last.
 	longestLive = 10 * time.Minute
-	// fewest samples of a program say what it takes for a packet.
+	// fewestOfProgram are the samples of a program that say what it takes for a packet.
 	fewestOfProgram = 100
 	longestMark     = 80 // letters of a mark's name
 )
@@ -149,9 +149,7 @@ type liveRun struct {
 	reader   inspect.Reader
 	marks    <-chan string
 
-	before reading // at the beginning of the window
-	begun  time.Time
-	first  reading // at the beginning of the profile
+	first, before reading // at the beginning of the profile, and of the window
 }
 
 // reading is what is counted at a moment.
@@ -198,7 +196,7 @@ func (l *liveRun) run(ctx context.Context, r *Report) error {
 	if l.first, err = l.read(ctx); err != nil {
 		return err
 	}
-	l.before, l.begun = l.first, l.first.at
+	l.before = l.first
 	defer func() { r.Live.Took = l.before.at.Sub(l.first.at) }()
 	for _, s := range l.samplers {
 		if err := s.on(); err != nil {
@@ -295,7 +293,7 @@ func (l *liveRun) window(ctx context.Context, r *Report) (to string, ended bool,
 		r.PPS = append(r.PPS, float64(now.packets-l.before.packets)/took.Seconds())
 	}
 	l.before = now
-	if l.Marks != nil && !ended && now.at.Sub(l.begun) > longestLive {
+	if l.Marks != nil && !ended && now.at.Sub(l.first.at) > longestLive {
 		r.Live.Ended = fmt.Sprintf("no second mark came within %v", longestLive)
 		ended = true
 	}
@@ -308,7 +306,7 @@ func (l *liveRun) tell() {
 		return
 	}
 	whole := time.Duration(l.Rounds) * l.Window
-	l.Tell("profile of "+l.Dev, int(min(time.Since(l.begun), whole)/l.Window), l.Rounds)
+	l.Tell("profile of "+l.Dev, int(min(time.Since(l.first.at), whole)/l.Window), l.Rounds)
 }
 
 // drain counts the samples since the last time.
