@@ -195,7 +195,7 @@ func (r *Report) liveCaveats() []string {
 		"a core's program, helpers, netfilter and kernel are those of all interfaces; the figure " +
 			"for each packet is of this interface's policy for what arrives, without programs " +
 			"that it hands packets to",
-		"sampling takes some microseconds of a core for each sample",
+		"each sample takes the core some 10 us, where that was measured",
 	}
 	return append(out, r.caveatsOfSamples()...)
 }
