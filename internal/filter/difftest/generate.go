@@ -38,6 +38,7 @@ const (
 	streamProofs
 	streamTold
 	streamRings
+	streamStretch
 )
 
 // Generate makes a valid policy, as text. Every statement and every match of the language occurs
