@@ -27,7 +27,7 @@ func completeAll(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		completeAll(sub)
 	}
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		var offer cobra.CompletionFunc
 		switch {
 		case f.Name == "dev":

@@ -40,7 +40,7 @@ func takeAltnames(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		takeAltnames(sub)
 	}
-	dev, netns := cmd.LocalNonPersistentFlags().Lookup("dev"), cmd.Flags().Lookup("netns")
+	dev, netns := cmd.Flags().Lookup("dev"), cmd.Flags().Lookup("netns")
 	if dev == nil || dev.Value.Type() != "string" {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ func newContainer(e *env) *cobra.Command {
 		Long:    containerLong,
 		Example: containerExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !validContainer.MatchString(args[0]) {
+			if !validContainer().MatchString(args[0]) {
 				return cli.Usagef(cmd, "%q is no name of a container", args[0])
 			}
 			if err := e.Privileged(); err != nil {
@@ -62,7 +63,9 @@ func newContainer(e *env) *cobra.Command {
 }
 
 // validContainer matches names and ids of containers that podman and Docker take.
-var validContainer = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+var validContainer = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+})
 
 func (e *env) wrapContainer(ctx context.Context, name, file string, asJSON, force bool) error {
 	o, p, err := e.read(file, false)
@@ -178,7 +181,7 @@ func inspect(ctx context.Context, engine, name string) (*container, error) {
 		return nil, fmt.Errorf("it does not tell what %s is: %.200q", name, out.String())
 	}
 	c := &all[0]
-	if c.Name = strings.TrimPrefix(c.Name, "/"); !validContainer.MatchString(c.Name) {
+	if c.Name = strings.TrimPrefix(c.Name, "/"); !validContainer().MatchString(c.Name) {
 		return nil, fmt.Errorf("it tells a name that none has: %.200q", c.Name)
 	}
 	return c, nil

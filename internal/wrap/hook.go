@@ -70,7 +70,7 @@ func (e *env) hook(ctx context.Context, root string) error {
 	c := &container{ID: state.ID, Name: state.ID[:minID]}
 	c.State.Pid = state.Pid
 	told, err := account.ContainerOf(root, state.ID)
-	if err == nil && validContainer.MatchString(told.Name) {
+	if err == nil && validContainer().MatchString(told.Name) {
 		c.Name = told.Name
 	}
 	file, err := policyOf(c, state.Annotations, told)

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/spf13/cobra"
@@ -34,7 +35,9 @@ const socketsExample = `  sudo levee wrap sockets web web.levee --group www-data
 const socketPrefix = "sockets:"
 
 // validPolicy matches the names that a filter of sockets may have.
-var validPolicy = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+var validPolicy = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
+})
 
 func newSockets(e *env) *cobra.Command {
 	var group string
@@ -46,7 +49,7 @@ func newSockets(e *env) *cobra.Command {
 		Example: socketsExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case !validPolicy.MatchString(args[0]) || len(args[0]) > 64:
+			case !validPolicy().MatchString(args[0]) || len(args[0]) > 64:
 				return cli.Usagef(cmd, "%q is no name: letters, digits, - and _, 64 at most",
 					args[0])
 			case remove && group != "":
@@ -187,7 +190,7 @@ func (e *env) run(name string, args []string) error {
 
 // openFilter opens a filter by its name.
 func openFilter(name string) (*ebpf.Program, error) {
-	if !validPolicy.MatchString(name) {
+	if !validPolicy().MatchString(name) {
 		return nil, fmt.Errorf("%q is no name of a filter: `levee wrap sockets` gives one", name)
 	}
 	path, err := service.FilterOf(socketPrefix + name)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,7 +69,9 @@ func newUnit(e *env) *cobra.Command {
 }
 
 // validUnit matches the names of services that systemd takes (systemd.unit(5)).
-var validUnit = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.service$`)
+var validUnit = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.service$`)
+})
 
 // unitName returns the name of a service as systemd has it.
 func unitName(name string) (string, error) {
@@ -79,7 +82,7 @@ func unitName(name string) (string, error) {
 	case strings.HasSuffix(strings.TrimSuffix(name, ".service"), "@"):
 		return "", fmt.Errorf("%s is a template: name the unit that runs, such as %s1.service",
 			name, strings.TrimSuffix(name, ".service"))
-	case !validUnit.MatchString(name) || len(name) > 255:
+	case !validUnit().MatchString(name) || len(name) > 255:
 		return "", fmt.Errorf("%q is no name of a service of systemd", name)
 	}
 	return name, nil

@@ -44,7 +44,9 @@ const (
 	fileMode    = 0o600
 )
 
-var tokenName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var tokenName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+})
 
 // errNoToken is that a name has no token.
 var errNoToken = errors.New("there is no token of this name: levee agent token list shows them")
@@ -147,7 +149,7 @@ func random() []byte {
 // Add makes a token, and returns its text, which is nowhere else. lasts is 0 for one that never
 // ends.
 func (t *Tokens) Add(name string, role Role, lasts time.Duration) (string, error) {
-	if !tokenName.MatchString(name) {
+	if !tokenName().MatchString(name) {
 		return "", fmt.Errorf("%q is no name of a token: small letters, digits, and . _ - behind "+
 			"the first, at most 64", name)
 	}

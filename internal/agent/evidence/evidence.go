@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"levee/internal/agent/api"
@@ -41,7 +42,9 @@ const (
 var ErrNone = errors.New("no packets are kept of this incident: there are those of the last 100 " +
 	"for which rules were searched")
 
-var number = regexp.MustCompile(`^[0-9]{1,12}$`)
+var number = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9]{1,12}$`)
+})
 
 // Packet is one that was sampled.
 type Packet struct {
@@ -67,7 +70,7 @@ func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".pcapng
 // Put keeps packets of an incident, in the place of those that were kept of it: mostPackets, spread
 // evenly over all.
 func (s *Store) Put(id, dev string, link packet.Link, all []Packet) error {
-	if !number.MatchString(id) {
+	if !number().MatchString(id) {
 		return fmt.Errorf("%q is no number of an incident", id)
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
@@ -130,7 +133,7 @@ func (s *Store) prune() error {
 
 // Read returns the capture of an incident.
 func (s *Store) Read(id string) ([]byte, error) {
-	if !number.MatchString(id) {
+	if !number().MatchString(id) {
 		return nil, ErrNone
 	}
 	f, err := os.Open(s.path(id))

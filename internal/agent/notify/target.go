@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,7 +102,9 @@ func kindNames() string {
 	return strings.Join(all, ", ")
 }
 
-var targetName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+var targetName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+})
 
 const (
 	maxTargets = 32
@@ -111,7 +114,7 @@ const (
 // Check tells what is wrong with a target.
 func (t *Target) Check() error {
 	switch {
-	case !targetName.MatchString(t.Name):
+	case !targetName().MatchString(t.Name):
 		return fmt.Errorf("%q is no name: small letters, digits, and . _ - behind the first, at "+
 			"most 32", t.Name)
 	case len(t.On) == 0:

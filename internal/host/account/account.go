@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -111,11 +112,13 @@ func dataRoot(text []byte) string {
 	return cmp.Or(c.Root, c.Graph)
 }
 
-var graphRootLine = regexp.MustCompile(`(?m)^\s*graphroot\s*=\s*["']([^"']+)["']`)
+var graphRootLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\s*graphroot\s*=\s*["']([^"']+)["']`)
+})
 
 // graphRoot returns that of containers-storage.conf(5).
 func graphRoot(text []byte) string {
-	if m := graphRootLine.FindSubmatch(text); m != nil {
+	if m := graphRootLine().FindSubmatch(text); m != nil {
 		return string(m[1])
 	}
 	return ""

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -111,28 +112,33 @@ func queue(c Counter) int {
 // Drivers name what they lose as they like; these words are of those in the kernel's
 // drivers/net/ethernet, of virtio_net, veth, vmxnet3 and netvsc (6.18). The allowances are of
 // Amazon's network (ena), and are lost before the machine.
-var (
-	lostWords = regexp.MustCompile(`miss|drop|discard|no_?buf|no buf|out_?of_?buf|out of buf|` +
+var words = sync.OnceValue(func() (w struct{ lost, other, arrives *regexp.Regexp }) {
+	w.lost = regexp.MustCompile(`miss|drop|discard|no_?buf|no buf|out_?of_?buf|out of buf|` +
 		`overrun|over_err|fifo_err|no_dma|no_desc|no_memory|alloc_?(fail|err)|alloc fail|` +
 		`allowance_exceeded`)
 	// What a filter, a program or another direction does, and what is lost for what is in the
 	// packet, is no overload.
-	otherWords = regexp.MustCompile(`xdp|tx|out_allowance|steer|filter|vlan|crc|csum|length|` +
+	w.other = regexp.MustCompile(`xdp|tx|out_allowance|steer|filter|vlan|crc|csum|length|` +
 		`unknown|ptp|hwtstamp|tls|cache|realloc`)
-	arrives  = regexp.MustCompile(`rx|in_allowance|pps_allowance|conntrack_allowance`)
-	numbered = regexp.MustCompile(`^(\[)?(.*?)(\d+)(\])?(.*)$`)
-)
+	w.arrives = regexp.MustCompile(`rx|in_allowance|pps_allowance|conntrack_allowance`)
+	return w
+})
+
+// numbered matches a counter's name with a number in it.
+var numbered = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(\[)?(.*?)(\d+)(\])?(.*)$`)
+})
 
 // tells says whether a driver's counter is of packets that it lost on the way in.
 func tells(name string) bool {
-	s := strings.ToLower(name)
-	return arrives.MatchString(s) && lostWords.MatchString(s) && !otherWords.MatchString(s)
+	s, w := strings.ToLower(name), words()
+	return w.arrives.MatchString(s) && w.lost.MatchString(s) && !w.other.MatchString(s)
 }
 
 // queueOf takes the number of the queue out of a counter's name: rx_queue_3_drops, rx3_drops,
 // rx_drops[3], [3]: rx_discards. A number that is no queue's stays (rx_prio0_discards).
 func queueOf(name string) (of string, queue int, ok bool) {
-	m := numbered.FindStringSubmatch(name)
+	m := numbered().FindStringSubmatch(name)
 	if m == nil || strings.HasSuffix(strings.ToLower(m[2]), "prio") {
 		return "", 0, false
 	}
