@@ -99,7 +99,7 @@ func newBenchProfile(e *env) *cobra.Command {
 	cmd.Flags().StringVar(&live.dev, "dev", "",
 		"profile the cores while this interface is in service, without a lab")
 	cmd.Flags().StringVar(&live.cpu, "cpu", "",
-		"with --dev, the cores to look at, as 0-3 or 0,2 (default all)")
+		"with --dev, the `cores` to look at, as 0-3 or 0,2 (default all)")
 	cmd.Flags().BoolVar(&live.marks, "marks", false,
 		"with --dev, from a line on standard input to the next one")
 	return cmd
