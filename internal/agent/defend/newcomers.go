@@ -74,11 +74,11 @@ func (n *newcomers) makesRoom(now time.Time) bool {
 
 // clients returns who comes again like clients, the first first: all who do where these are few, as
 // of a flood from drawn addresses; else those that came so late that the flood has nobody like
-// them.
-func (n *newcomers) clients(now time.Time) []netip.Addr {
+// them. Who sends more than so many packets a second is no client.
+func (n *newcomers) clients(now time.Time, most float64) []netip.Addr {
 	again := func(c coming) bool {
-		return c.samples >= comesAgain && c.last.Sub(c.first) >= comesFor &&
-			now.Sub(c.last) < goneAfter
+		return c.packets <= most*now.Sub(c.first).Seconds() && c.samples >= comesAgain &&
+			c.last.Sub(c.first) >= comesFor && now.Sub(c.last) < goneAfter
 	}
 	late := func(c coming) bool {
 		rate := float64(c.samples) / now.Sub(c.first).Seconds()
@@ -125,7 +125,7 @@ func (w *Watcher) welcome(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	all := w.newcomers.clients(now)
+	all := w.newcomers.clients(now, max(minOfSource, mostStrange*w.regulars.typical))
 	for _, l := range limits {
 		if text, n := sparing(l.Rule.Rule, all); n > 0 {
 			w.step(ctx, episode.Event{Spared: &episode.Spared{Label: l.Rule.Label, Rule: text,

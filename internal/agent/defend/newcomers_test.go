@@ -49,6 +49,12 @@ func TestNewcomersAreToldFromBots(t *testing.T) {
 		clients, few int // spared clients at least, bots at most
 	}{
 		"6000 bots": {func(r *rand.Rand, _ float64) int { return r.IntN(6000) }, 90, 60},
+		"300 bots, and five that come later": {func(r *rand.Rand, at float64) int {
+			if at > 7 && r.IntN(100) == 0 {
+				return 300 + r.IntN(5)
+			}
+			return r.IntN(300)
+		}, 90, 0},
 		"other bots each second, of 3 s": {func(r *rand.Rand, at float64) int {
 			return int(at)*2000 + r.IntN(6000)
 		}, 0, 0},
@@ -66,7 +72,7 @@ func TestNewcomersAreToldFromBots(t *testing.T) {
 			now := begun.Add(time.Duration(at * float64(time.Second)))
 			n.came(now, netip.AddrFrom4(from), 3)
 		}
-		for _, a := range n.clients(begun.Add(14 * time.Second)) {
+		for _, a := range n.clients(begun.Add(14*time.Second), minOfSource) {
 			spared[a.As4()[0]]++
 		}
 		if spared[78] < c.clients || spared[16] > c.few {

@@ -20,6 +20,7 @@ type regulars struct {
 	peer    func(netip.Addr) bool // says who has done a handshake; nil: nobody knows
 	samples map[string]sampled    // what good samples say of live rules, by label
 	began   time.Time             // of the first packet
+	typical float64               // packets a second of one, on average
 	dropped []frame               // of them, the last
 	next    int
 }
@@ -183,6 +184,7 @@ func (g *regulars) second(now time.Time, clean bool) map[string]float64 {
 		}
 	}
 	typical /= float64(max(1, n))
+	g.typical = typical
 	for _, r := range g.of {
 		usual := r.usual
 		if r.strange && r.times < minTimes {
