@@ -23,6 +23,10 @@ const (
 // watches tells whether a rule looks at packets and decides nothing.
 func (v Verb) watches() bool { return v == DoCount || v == doLog }
 
+// takesBare tells whether segments that conntrack picks up in the midst of a connection count as
+// new ones: those that pass are of new connections by the SYN alone.
+func (v Verb) takesBare() bool { return v != DoAccept && !v.watches() }
+
 // Origin is the place of a rule in its source.
 type Origin struct {
 	File string

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // Early are the base chains at the hook input with those in front that drop something, of chains in
@@ -37,7 +38,7 @@ func Early(chains, input []*Chain, rewritten, tracked func(*Chain) bool) []*Chai
 
 // asksSent tells whether a rule asks whether nat has sent a packet elsewhere.
 func (r *ChainRule) asksSent() bool {
-	return slices.Contains(r.States, stateSent) ||
+	return slices.Contains(r.States, state.Sent) ||
 		slices.ContainsFunc(r.Alts, func(m match.Match) bool { return m.Fields[match.Sent] != nil })
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 	"levee/internal/quantity"
 )
 
@@ -150,23 +151,23 @@ func (r *ChainRule) carryLeaving(written *int, stateless bool) {
 	if r.States == nil || r.Verb == DoNothing {
 		return
 	}
-	s := newStateSet(r.States)
+	s := state.Of(r.States)
 	var alts []match.Match
 	switch {
-	case r.Verb == DoAccept && s.fresh && s.is:
+	case r.Verb == DoAccept && s.Fresh && s.Is:
 		r.Widen(bothText, "", r.Alts)
 		return
 	case r.Verb == DoAccept:
-		alts = s.mayLeave(stateless)
+		alts = s.MayLeave(stateless)
 	case r.Verb == DoDrop:
-		alts = s.mustLeave()
+		alts = s.MustLeave()
 	}
 	if alts == nil {
 		r.Unknown = append(r.Unknown, Reason{"asks for a connection state, which `out` does " +
 			"not know", ""})
 		return
 	}
-	out, err := Narrow(r.Alts, Settled(alts), written)
+	out, err := Narrow(r.Alts, match.Settled(alts), written)
 	if err != nil {
 		r.Unknown = append(r.Unknown, Reason{err.Error(), "split the rule"})
 		return
@@ -186,55 +187,6 @@ const (
 	leavesStateless = "without connections the SYN of TCP is a new connection and all else a " +
 		"known one, UDP passes as either, and no rule drops it for its state"
 )
-
-// mayLeave returns the packets that leave and may have one of the states.
-func (s stateSet) mayLeave(stateless bool) (out []match.Match) {
-	if s.fresh {
-		out = append(out, match.TcpSyn, match.Match{}.With(match.ICMP, match.Requests),
-			match.Match{}.With(match.ICMP6, Requests6))
-	}
-	if s.is {
-		out = append(out, match.Match{}.With(match.ICMP, match.Requests.Not(0xffff)),
-			match.Match{}.With(match.ICMP6, Requests6.Not(0xffff)))
-		if stateless {
-			out = append(append(out, tcpGoesOn()...), match.UdpOnly)
-		} else {
-			out = append(out, match.Match{}.With(match.Known, match.Just(1)),
-				match.UdpOnly.With(match.Fragment, match.Just(match.Later)))
-		}
-	} else if s.related {
-		out = append(out, match.Match{}.With(match.ICMP, match.IcmpErrors),
-			match.Match{}.With(match.ICMP6, errors6))
-	}
-	if s.fresh {
-		out = append(out, match.UdpOnly)
-	}
-	if s.fresh && !s.is && !stateless {
-		out = append(out, tcpBare.With(match.Known, match.Just(0)))
-	}
-	if s.fresh || s.is {
-		out = append(out, match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
-	}
-	if s.invalid {
-		out = append(out, tcpNever()...)
-	}
-	if s.untracked {
-		out = append(out, match.Match{}.With(match.ICMP6, untracked))
-	}
-	return out
-}
-
-// mustLeave returns the packets that leave and cannot have another state than these; nil for none.
-func (s stateSet) mustLeave() (out []match.Match) {
-	if s.fresh {
-		out = append(out, match.TcpSyn, match.Match{}.With(match.ICMP, match.Requests),
-			match.Match{}.With(match.ICMP6, Requests6))
-	}
-	if s.invalid {
-		out = append(out, tcpNever()...)
-	}
-	return out
-}
 
 // AboutSide says what became of a chain for what leaves that stands in no rule.
 func (o *Output) AboutSide(c *Chain) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // natTo is the destination to which a rule of a nat chain sends new connections: to this machine,
@@ -124,7 +125,8 @@ func natRules(c *Chain, m match.Match, depth int, left *int) (out []redirected, 
 		splits := r.splits()
 		if (r.nat == nil || r.nat.some) && len(r.Unknown) > 0 && !splits ||
 			r.Limit != NoLimit || len(r.Filled) > 0 ||
-			r.States != nil && !slices.Contains(r.States, StateNew) { // no policy has RELATED alone
+			// no policy has RELATED alone
+			r.States != nil && !slices.Contains(r.States, state.New) {
 			return nil, false
 		}
 		for i := range r.Alts {
@@ -199,8 +201,8 @@ func (v Verb) leads() bool { return v == DoJump || v == DoGoto }
 // meetsNat tells whether packets of connections that begin have one of the states that a rule asks
 // for: no others come to nat.
 func meetsNat(states []string) bool {
-	return states == nil || slices.Contains(states, StateNew) ||
-		slices.Contains(states, StateRelated)
+	return states == nil || slices.Contains(states, state.New) ||
+		slices.Contains(states, state.Related)
 }
 
 // readNat puts what nat chains do in front of the chains at input: levee sees packets as they
@@ -354,7 +356,7 @@ func (fl *flattener) tracked(n redirected) (out []match.Match, err error) {
 	if fl.out.stateless || n.r.nat == nil || n.r.nat.alone {
 		return []match.Match{n.m}, nil
 	}
-	alts, _ := newStateSet([]string{StateNew, StateEstablished, StateRelated}).packets(DoAccept)
+	alts, _ := state.Of([]string{state.New, state.Established, state.Related}).Packets(false)
 	parts, err := Narrow([]match.Match{n.m}, alts, &fl.out.Written)
 	for i := range parts {
 		if !slices.ContainsFunc(parts, func(p match.Match) bool {
@@ -369,8 +371,8 @@ func (fl *flattener) tracked(n redirected) (out []match.Match, err error) {
 // strays returns the drops of what conntrack picks up in the middle of a connection, and nat sends
 // to a port where it is dropped, as far as the rules for the port that it has would pass it.
 func (fl *flattener) strays(n redirected, at int) (out []statement) {
-	parts, err := Narrow([]match.Match{n.m}, Settled([]match.Match{tcpBare.With(match.Known,
-		match.Just(0))}), &fl.out.Written)
+	parts, err := Narrow([]match.Match{n.m}, []match.Match{state.TCPBare.With(match.Known,
+		match.Just(0)).Settle()}, &fl.out.Written)
 	if err != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // Rate is a limit as a policy says it: what one budget is worth, and by which fields packets have
@@ -491,7 +492,7 @@ func (fl *flattener) passedBehind(i int, m *match.Match) bool {
 func opens(m *match.Match) bool {
 	return m.Flags != nil && *m.Flags == match.Flags{Mask: match.FlagsFSRA, Value: 0x02} ||
 		m.Fields[match.ICMP] != nil && m.Fields[match.ICMP].Within(match.Requests) ||
-		m.Fields[match.ICMP6] != nil && m.Fields[match.ICMP6].Within(Requests6)
+		m.Fields[match.ICMP6] != nil && m.Fields[match.ICMP6].Within(state.Requests6)
 }
 
 // beginsNone tells whether s is about connections that are known, of which no packet of m is.

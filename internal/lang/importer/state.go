@@ -5,130 +5,8 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
-
-// A policy that keeps no connections (--stateless) reads the state of a packet off its headers.
-// What follows is the state that conntrack of the kernel may give to a packet
-// (nf_conntrack_proto_tcp.c and its neighbours): a rule that passes is written for all packets that
-// may have the state, and one that drops for those that cannot have another one.
-
-// States as conntrack names them.
-const (
-	StateNew         = "NEW"
-	StateEstablished = "ESTABLISHED"
-	StateRelated     = "RELATED"
-	StateInvalid     = "INVALID"
-	StateUntracked   = "UNTRACKED"
-	stateSent        = "DNAT" // no state: nat has given the connection another destination
-)
-
-var knownStates = []string{StateNew, StateEstablished, StateRelated, StateInvalid, StateUntracked}
-
-// tcpGoesOn returns the segments that a connection has behind its first, by valid combinations of
-// flags.
-func tcpGoesOn() []match.Match {
-	return []match.Match{
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x16, Value: 0x10}),
-		// ACK, FIN with ACK
-		match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0x12}), // SYN with ACK
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x07, Value: 0x04}),            // RST
-	}
-}
-
-// tcpNever returns the combinations of flags that no segment of a connection has.
-func tcpNever() []match.Match {
-	return []match.Match{
-		match.TcpOnly.WithFlags(match.Flags{Mask: match.FlagsFSRA, Value: 0}),
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x11, Value: 0x01}),
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x03, Value: 0x03}),
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x06, Value: 0x06}),
-		match.TcpOnly.WithFlags(match.Flags{Mask: 0x05, Value: 0x05}),
-	}
-}
-
-// mayHave returns the packets that may have one of the states; all tells that these are all
-// packets.
-func mayHave(states []string) (out []match.Match, all bool) {
-	has := func(s string) bool { return slices.Contains(states, s) }
-	if has(StateNew) && has(StateEstablished) {
-		return nil, true
-	}
-	if has(StateNew) {
-		out = append(out, match.TcpSyn, match.UdpOnly,
-			match.Match{}.With(match.ICMP, match.Requests),
-			match.Match{}.With(match.ICMP6, match.Types(128)),
-			match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
-	}
-	if has(StateEstablished) {
-		out = append(out, tcpGoesOn()...)
-		out = append(out, match.Answers, match.Match{}.With(match.ICMP, match.Replies),
-			match.Match{}.With(match.ICMP6, match.Types(129)))
-	}
-	if has(StateRelated) {
-		out = append(out, match.Match{}.With(match.ICMP, match.IcmpErrors),
-			match.Match{}.With(match.ICMP6, match.Types(1, 2, 3, 4)))
-	}
-	if has(StateInvalid) {
-		out = append(out, tcpNever()...)
-	}
-	if has(StateUntracked) { // neighbours and multicast listeners of IPv6 are never tracked
-		out = append(out, match.Match{}.With(match.ICMP6,
-			match.Types(130, 131, 132, 133, 134, 135, 136, 137, 143)))
-	}
-	return Settled(out), false
-}
-
-// mustHave returns the packets that have one of the states and cannot have another one.
-func mustHave(states []string) (out []match.Match) {
-	has := func(s string) bool { return slices.Contains(states, s) }
-	if has(StateNew) {
-		out = append(out, match.TcpSyn, match.UdpOnly.With(match.FromPort,
-			match.Answers.Fields[match.FromPort].Not(0xffff)),
-			match.UdpOnly.With(match.Port, match.Between(0, 1023)),
-			match.Match{}.With(match.ICMP, match.Requests),
-			match.Match{}.With(match.ICMP6, match.Types(128)),
-			match.Match{}.With(match.Proto, match.NoTracked.Not(255)))
-	}
-	if has(StateInvalid) {
-		out = append(out, tcpNever()...)
-	}
-	return Settled(out)
-}
-
-// couldHave returns the packets that conntrack may give one of the states, be it ever so seldom:
-// those that a rule by state decides at most.
-func couldHave(states []string) (out []match.Match, all bool) {
-	if slices.Contains(states, StateEstablished) {
-		return nil, true
-	}
-	out, all = mayHave(states)
-	if slices.Contains(states, StateInvalid) || slices.Contains(states, StateNew) {
-		out = append(out, tcpGoesOn()...) // of connections that are not known
-		out = append(out, match.Match{}.With(match.ICMP, match.Requests.Not(0xffff)),
-			match.Match{}.With(match.ICMP6, match.Types(128).Not(0xffff)),
-			match.Match{}.With(match.Proto, match.Spans{{Lo: 33, Hi: 33},
-				{Lo: 132, Hi: 132}})) // DCCP, SCTP
-	}
-	return Settled(out), all
-}
-
-// Settled settles each match.
-func Settled(in []match.Match) (out []match.Match) {
-	for _, m := range in {
-		out = append(out, m.Settle())
-	}
-	return out
-}
-
-// Negated returns the states that are not among these.
-func Negated(states []string) (out []string) {
-	for _, s := range knownStates {
-		if !slices.Contains(states, s) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
 
 // What is said of states; once each kind.
 const (
@@ -152,13 +30,13 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 	if states == nil || r.Verb == DoNothing {
 		return
 	}
-	if slices.Contains(states, stateSent) {
+	if slices.Contains(states, state.Sent) {
 		r.carrySent(written, stateless)
 		return
 	}
 	text := Printable(strings.Join(states, ","), 60)
 	for _, s := range states {
-		if !slices.Contains(knownStates, s) {
+		if !slices.Contains(state.All, s) {
 			r.Unknown = append(r.Unknown, Reason{"asks for the connection state " + text +
 				": " + otherText, "write the addresses and ports as they arrive"})
 			return
@@ -186,7 +64,7 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 	}
 	if l := r.Rate; l != nil && !r.StateLast && len(l.Counts) > 0 {
 		var err error
-		alts, all := newStateSet(states).packets(r.Verb)
+		alts, all := state.Of(states).Packets(r.Verb.takesBare())
 		if stateless {
 			l.Counts = nil
 		} else if !all {
@@ -203,18 +81,18 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 		r.carryDropped(restrict)
 		return
 	}
-	r.Alts = restrict(mayHave(states))
+	r.Alts = restrict(state.MayHave(states))
 	has := func(s string) bool { return slices.Contains(states, s) }
 	switch {
 	case r.Verb.watches():
 		r.Remarks = append(r.Remarks, r.Remark(Changed, partText, ""))
 	case r.Verb != DoAccept: // what it leads to may drop
-		r.Widen(partText, "", append(restrict(couldHave(states)), r.Alts...))
-	case has(StateNew) && has(StateEstablished):
+		r.Widen(partText, "", append(restrict(state.CouldHave(states)), r.Alts...))
+	case has(state.New) && has(state.Established):
 		r.Widen(bothText, "", r.Alts)
-	case has(StateEstablished), has(StateRelated):
+	case has(state.Established), has(state.Related):
 		r.Widen(goesOnText, goesOnHint, r.Alts)
-	case has(StateNew) && onlyTCP(r.Alts):
+	case has(state.New) && onlyTCP(r.Alts):
 		r.Remarks = append(r.Remarks, r.Remark(Changed, newText, ""))
 	default:
 		r.Widen(newText, "", r.Alts)
@@ -230,7 +108,7 @@ func (r *ChainRule) carrySent(written *int, stateless bool) {
 		return
 	}
 	r.States = slices.DeleteFunc(slices.Clone(r.States),
-		func(s string) bool { return s == stateSent })
+		func(s string) bool { return s == state.Sent })
 	if len(r.States) == 0 {
 		r.Alts = nil
 	} else {
@@ -246,11 +124,11 @@ const SentText = "what nat has sent to another port or address of this machine i
 
 // carryDropped is carryStates for a rule that drops.
 func (r *ChainRule) carryDropped(restrict func([]match.Match, bool) []match.Match) {
-	if !slices.ContainsFunc(knownStates[:4],
+	if !slices.ContainsFunc(state.All[:4],
 		func(s string) bool { return !slices.Contains(r.States, s) }) {
 		return // each packet has one of these
 	}
-	must, could := restrict(mustHave(r.States), false), restrict(couldHave(r.States))
+	must, could := restrict(state.MustHave(r.States), false), restrict(state.CouldHave(r.States))
 	if len(must) == 0 {
 		r.Unknown = append(r.Unknown, Reason{neverText + " " +
 			Printable(strings.Join(r.States, ","), 60), ""})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // statement is one rule of the policy, or a comment, that is not written yet: a run of rules that
@@ -37,7 +38,7 @@ func (o *Output) rule(action string, m *match.Match, label string, named bool) {
 	if o.keeps = o.keeps || at.Fields[match.Known] != nil; action != "count" && slices.ContainsFunc(
 		[]match.Match{{}, match.Match{}.With(match.Ether, match.Only4),
 			match.Match{}.With(match.Ether, match.Only6)},
-		func(of match.Match) bool { of = of.And(&known); return of.Equal(&at) }) {
+		func(of match.Match) bool { of = of.And(&state.Known); return of.Equal(&at) }) {
 		o.decided = append(o.decided, at)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // transport reads options about ports, flags and ICMP.
@@ -436,7 +437,7 @@ func (p *ipRule) state(o string) (bool, error) {
 		states := strings.Split(p.value(), ",")
 		if p.not {
 			p.notSent(states)
-			states = importer.Negated(states)
+			states = state.Negated(states)
 		}
 		if p.Rule.States != nil { // -m state and -m conntrack in one rule
 			states = slices.DeleteFunc(states,

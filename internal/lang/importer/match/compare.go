@@ -233,3 +233,11 @@ func (a Address) equal(o Address) bool {
 	}
 	return slices.EqualFunc(a.Not, o.Not, (*Set).same)
 }
+
+// Settled settles each match.
+func Settled(in []Match) (out []Match) {
+	for _, m := range in {
+		out = append(out, m.Settle())
+	}
+	return out
+}

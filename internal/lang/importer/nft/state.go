@@ -7,6 +7,7 @@ import (
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 )
 
 // state is a match on the state of the connection.
@@ -16,7 +17,7 @@ func (p *nftRule) state(r *importer.ChainRule, states []string, not bool) {
 		upper = append(upper, strings.ToUpper(s))
 	}
 	if not {
-		upper = importer.Negated(upper)
+		upper = state.Negated(upper)
 	}
 	if r.States != nil {
 		upper = slices.DeleteFunc(upper,
@@ -62,11 +63,11 @@ func (p *nftRule) direction(l json.RawMessage, op string, right json.RawMessage)
 	}
 	switch s {
 	case "original":
-		return importer.Settled([]match.Match{match.UdpOnly.With(match.Known, match.Just(0)),
+		return match.Settled([]match.Match{match.UdpOnly.With(match.Known, match.Just(0)),
 			match.Match{}.With(match.ICMP, match.Requests),
-			match.Match{}.With(match.ICMP6, importer.Requests6)})
+			match.Match{}.With(match.ICMP6, state.Requests6)})
 	case "reply":
-		return importer.Settled([]match.Match{match.Match{}.With(match.Known,
+		return match.Settled([]match.Match{match.Match{}.With(match.Known,
 			match.Just(1)).With(match.Proto, match.Just(6).Not(255))})
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"levee/internal/lang/importer"
 	"levee/internal/lang/importer/match"
+	"levee/internal/lang/importer/state"
 	"levee/internal/quantity"
 )
 
@@ -131,7 +132,7 @@ func (p *pf) chain() *importer.Chain {
 		rules = slices.Insert(rules, 0, &importer.ChainRule{
 			Origin: importer.Origin{File: p.reader.name, Text: "keep state"}, Label: "keep state",
 			Named: true, Implied: true, Alts: []match.Match{{}}, Verb: importer.DoAccept,
-			States: []string{importer.StateEstablished, importer.StateRelated}})
+			States: []string{state.Established, state.Related}})
 	}
 	c.Rules = rules
 	return c
@@ -399,7 +400,7 @@ func (p *pf) fromOthers(r *pfRule, names string) []match.Match {
 		"is dropped, from networks behind those too; `reverse-path` asks the kernel's routes for "+
 		"it, on a machine that forwards, and on others it neither holds nor fails, which `levee "+
 		"up` says", hint)
-	return importer.Settled([]match.Match{match.Match{}.With(match.Loose,
+	return match.Settled([]match.Match{match.Match{}.With(match.Loose,
 		match.Just(1)).With(match.Strict, match.Just(0))})
 }
 
