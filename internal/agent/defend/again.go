@@ -151,7 +151,7 @@ func (j *job) once(asks *spared, ports bool) (o once) {
 		if o.flows, o.service = o.flows+1, o.service+packets; s.again {
 			continue
 		}
-		if o.once += packets; !asks.named.has(k.from.Addr()) {
+		if o.once += packets; !asks.named.Has(k.from.Addr()) {
 			o.lost += packets
 		}
 	}
@@ -175,7 +175,7 @@ func (j *job) comesFrom(who *spared) bool {
 			return
 		}
 		_, knows := j.flows.of[k]
-		if all++; !knows && who.named.has(p.Src) {
+		if all++; !knows && who.named.Has(p.Src) {
 			other++
 		}
 	})
@@ -231,7 +231,7 @@ func (j *job) greylist() (out incident.Rule, fault string) {
 	out.Rule, out.Action = written(text, j.Of, out.Label), episode.Greylist
 	out.Why = "nothing tells it from clients but that these send again"
 	n := strangers(j.flood, nil, func(p *packet.Packet) bool {
-		return isOf(&j.Alarm, p) && !spared.named.has(p.Src)
+		return isOf(&j.Alarm, p) && !spared.named.Has(p.Src)
 	}, flowOf)
 	one := signature.Judged{Packets: j.good.Len(),
 		Dropped: int(o.lost / max(1, o.all) * float64(j.good.Len()))}

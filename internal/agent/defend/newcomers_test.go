@@ -1,7 +1,6 @@
 package defend
 
 import (
-	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"levee/internal/agent/known"
+	"levee/internal/agent/newcomers"
 	"levee/internal/packet"
 )
 
@@ -41,46 +41,6 @@ func TestNewClientsAreServedBesideWhoSendsAgain(t *testing.T) {
 	}
 }
 
-// TestNewcomersAreToldFromBots by when they came, where hosts that come again send a flood. Where
-// these change all the time, nobody is spared.
-func TestNewcomersAreToldFromBots(t *testing.T) {
-	for what, c := range map[string]struct {
-		bot          func(r *rand.Rand, at float64) int
-		clients, few int // spared clients at least, bots at most
-	}{
-		"6000 bots": {func(r *rand.Rand, _ float64) int { return r.IntN(6000) }, 90, 60},
-		"300 bots, and five that come later": {func(r *rand.Rand, at float64) int {
-			if at > 7 && r.IntN(100) == 0 {
-				return 300 + r.IntN(5)
-			}
-			return r.IntN(300)
-		}, 90, 0},
-		"other bots each second, of 3 s": {func(r *rand.Rand, at float64) int {
-			return int(at)*2000 + r.IntN(6000)
-		}, 0, 0},
-	} {
-		r, begun := rand.New(rand.NewPCG(3, 39)), time.Now()
-		var n newcomers
-		spared := map[byte]int{}
-		for at := 0.0; at < 14; at += 1 / 20_400.0 { // samples, of which each stands for three
-			var from [4]byte
-			if at > 6 && r.IntN(20_400) < 134 {
-				binary.BigEndian.PutUint32(from[:], 78<<24|uint32(r.IntN(100)))
-			} else {
-				binary.BigEndian.PutUint32(from[:], 16<<24|uint32(c.bot(r, at)))
-			}
-			now := begun.Add(time.Duration(at * float64(time.Second)))
-			n.came(now, netip.AddrFrom4(from), 3)
-		}
-		for _, a := range n.clients(begun.Add(14*time.Second), minOfSource) {
-			spared[a.As4()[0]]++
-		}
-		if spared[78] < c.clients || spared[16] > c.few {
-			t.Errorf("%s: %d clients and %d bots are spared", what, spared[78], spared[16])
-		}
-	}
-}
-
 // TestALimitHasRoomForSoManyNewcomers: a list of a rule has 256 places.
 func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
 	var more []netip.Addr
@@ -98,7 +58,7 @@ func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
 		{more[2*known.Most:], 0, text},
 		{more, known.Most - 2, ""},
 	} {
-		got, n := sparing(text, c.more)
+		got, n := newcomers.Sparing(text, c.more)
 		if n != c.n || c.want != "" && got != c.want {
 			t.Errorf("%d of %d: %s", n, len(c.more), got)
 		}
@@ -106,7 +66,7 @@ func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
 			t.Errorf("no rule: %s", got)
 		}
 	}
-	if _, n := sparing(`limit udp rate 90/s as "f"`, more); n != 0 {
+	if _, n := newcomers.Sparing(`limit udp rate 90/s as "f"`, more); n != 0 {
 		t.Errorf("a limit without a list spares %d", n)
 	}
 }

@@ -75,7 +75,7 @@ func isOf(a *detect.Alarm, p *packet.Packet) bool {
 // spared are the networks of who came before a flood, and its rules' term about others.
 type spared struct {
 	networks []known.Network
-	named    prefixes // the same
+	named    known.Prefixes // the same
 	text     string
 }
 
@@ -105,7 +105,7 @@ func (j *job) spared(share float64) (out spared) {
 	for i, n := range out.networks {
 		words[i], from[i] = hostText(n.Prefix), n.Prefix
 	}
-	out.named = newPrefixes(from)
+	out.named = known.NewPrefixes(from)
 	out.text = " not from { " + strings.Join(words, ", ") + " }"
 	return out
 }
@@ -143,7 +143,7 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	named, part := spared.named, max(0, 1-rate/max(1, j.Alarm.All))
 	strange := func(s *signature.Sample) (n int) {
 		each(s, func(p *packet.Packet, _ []byte) {
-			if is(p) && !named.has(p.Src) {
+			if is(p) && !named.Has(p.Src) {
 				n++
 			}
 		})

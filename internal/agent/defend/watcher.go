@@ -17,6 +17,8 @@ import (
 	"levee/internal/agent/history"
 	"levee/internal/agent/incident"
 	"levee/internal/agent/inforce"
+	"levee/internal/agent/known"
+	"levee/internal/agent/newcomers"
 	"levee/internal/agent/peers"
 	"levee/internal/agent/rulebook"
 	"levee/internal/agent/sent"
@@ -78,7 +80,7 @@ type Watcher struct {
 	good      *good
 	regulars  *regulars
 	flows     *flows
-	newcomers newcomers
+	newcomers newcomers.Sources
 	recent    recent
 	packet    packet.Packet
 	whole     []byte
@@ -217,7 +219,7 @@ func (w *Watcher) read(ctx context.Context) error {
 				o.Peer, o.Ask = w.Peers.Has, w.Peers.Again
 			}
 			if d.To != nil {
-				o.Watched = newPrefixes(d.To).has
+				o.Watched = known.NewPrefixes(d.To).Has
 			}
 			e.detector = detect.New(o)
 			now := time.Now()

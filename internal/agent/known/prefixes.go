@@ -1,21 +1,22 @@
-package defend
+package known
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// prefixes are sorted and do not overlap.
-type prefixes []netip.Prefix
+// Prefixes are sorted and do not overlap.
+type Prefixes []netip.Prefix
 
-func newPrefixes(all []netip.Prefix) prefixes {
+// NewPrefixes sorts prefixes that do not overlap.
+func NewPrefixes(all []netip.Prefix) Prefixes {
 	p := slices.Clone(all)
 	slices.SortFunc(p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return p
 }
 
-// has says whether one of them holds an address.
-func (p prefixes) has(a netip.Addr) bool {
+// Has says whether one of them holds an address.
+func (p Prefixes) Has(a netip.Addr) bool {
 	at, found := slices.BinarySearchFunc(p, a, func(q netip.Prefix, a netip.Addr) int {
 		return q.Addr().Compare(a)
 	})
