@@ -224,6 +224,36 @@ func TestWhatLeavesWasTakenForPacketsThatAreJudged(t *testing.T) {
 	}
 }
 
+// A packet that a rule counts was judged there and once more where it is decided, so that a profile
+// in service told half of what the program takes for it.
+func TestWhatIsCountedWasTakenForJudgedTwice(t *testing.T) {
+	n := newTestNet(t)
+	const text = "count udp as \"seen\"\nlog udp as \"told\"\npass udp\ndefault pass\n"
+	if err := bringPolicyAt(t, "lv0", store.Auto, text, 0); err != nil {
+		t.Fatal(err)
+	}
+	send := func(count int) {
+		t.Helper()
+		for range count {
+			n.sendFrame(t, udpFrom(t, "192.0.2.9", "192.0.2.1"))
+		}
+	}
+	send(7)
+	await.OK(t, func() error { return counted(t, "seen", 7) })
+	var r inspect.Reader
+	defer r.Close()
+	all, err := r.Read(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	before := all[0].Arrived()
+	send(5)
+	await.OK(t, func() error { return counted(t, "seen", 12) })
+	if all, err = r.Read(t.Context()); err != nil || all[0].Arrived() != before+5 {
+		t.Errorf("of 5 packets %d were judged, %v", all[0].Arrived()-before, err)
+	}
+}
+
 // What was set after the policy came is told too, and mended by the same.
 func TestAnOffloadThatIsTurnedOnLaterMovesThePolicy(t *testing.T) {
 	newTestNet(t)

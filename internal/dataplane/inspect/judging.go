@@ -100,7 +100,8 @@ func compare(s *store.Store, a *attach.Attachment, l netlink.Link) (Comparison, 
 }
 
 // Arrived returns how many packets that arrived all policies of an attachment have judged, since it
-// began. What leaves is judged by another program at another hook.
+// began. What leaves is judged by another program at another hook, and what is only counted or
+// logged is in the counter of what decides, too.
 func Arrived(s *store.Store, a *attach.Attachment) (n uint64, err error) {
 	totals, err := generation.Totals(s, a)
 	if err != nil {
@@ -108,7 +109,7 @@ func Arrived(s *store.Store, a *attach.Attachment) (n uint64, err error) {
 	}
 	for _, g := range a.Sorted() {
 		for _, slot := range g.Slots {
-			if slot.Leaves() {
+			if !slot.Judges() {
 				delete(totals, slot.Counts())
 			}
 		}

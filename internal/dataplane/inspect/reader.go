@@ -36,7 +36,7 @@ func (d *DeviceCounters) InForce() *store.Description { return d.in }
 // Arrived returns how many packets that arrived the policy has judged.
 func (d *DeviceCounters) Arrived() (n uint64) {
 	for i, c := range d.Counters {
-		if !d.in.Slots[i].Leaves() {
+		if d.in.Slots[i].Judges() {
 			n += c.Packets
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"levee/internal/filter/codegen"
 	"levee/internal/filter/limit"
+	"levee/internal/lang/action"
 	"levee/internal/lang/policy"
 	"levee/internal/lang/setfile"
 	"levee/internal/packet"
@@ -207,10 +208,13 @@ func (s Slot) Counts() string {
 	return s.Action + " " + s.ID
 }
 
-// Leaves reports whether a slot counts packets that leave: its rule begins with "out", and the
-// identity of what is built in with "out:".
-func (s Slot) Leaves() bool {
-	return strings.HasPrefix(s.Text, "out ") || strings.HasPrefix(s.ID, "out:")
+// Judges reports whether a slot counts packets that arrived and were decided there: each that was
+// judged is in one such slot. A rule for what leaves begins with "out", and the identity of what is
+// built in with "out:".
+func (s Slot) Judges() bool {
+	a, known := action.Named(s.Action)
+	leaves := strings.HasPrefix(s.Text, "out ") || strings.HasPrefix(s.ID, "out:")
+	return !leaves && (!known || a.MayDecide())
 }
 
 // ListMaps lists the maps of a generation that levee described before it listed them: a policy
