@@ -8,8 +8,9 @@ import (
 	"levee/internal/lang/diag"
 )
 
-// colour matches the sequence that sets how what follows looks (ECMA-48, section 8.3.117).
-var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
+// colour matches the sequences that levee's own text has (ECMA-48, section 8.3.117). Others of the
+// kind hide what follows.
+var colour = regexp.MustCompile("\x1b\\[(0|1|1;3[1-3])m")
 
 // harmless returns text as a terminal may have it: what it could take for a command is escaped.
 func harmless(text []byte) []byte {
