@@ -69,14 +69,15 @@ func RunLive(ctx context.Context, o LiveOptions) (*Report, error) {
 		return nil, err
 	}
 	o.Dev = dev.Name
-	if err := o.chooseCPUs(); err != nil {
+	all, err := o.chooseCPUs()
+	if err != nil {
 		return nil, err
 	}
 	names, err := readKernel()
 	if err != nil {
 		return nil, err
 	}
-	l := &liveRun{LiveOptions: &o, dev: dev, classifier: classifier{symbols: names,
+	l := &liveRun{LiveOptions: &o, dev: dev, all: all, classifier: classifier{symbols: names,
 		drivers: driversOf(dev), live: true}}
 	defer l.close()
 	if err := l.open(); err != nil {
@@ -106,19 +107,21 @@ func RunLive(ctx context.Context, o LiveOptions) (*Report, error) {
 	return r, err
 }
 
-// chooseCPUs takes all cores that are online, or refuses one that is not.
-func (o *LiveOptions) chooseCPUs() error {
+// chooseCPUs takes all cores that are online, or refuses one that is not. It tells whether it took
+// all.
+func (o *LiveOptions) chooseCPUs() (whole bool, err error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return kernel.Refuse(err, "read which cores there are")
+		return false, kernel.Refuse(err, "read which cores there are")
 	}
 	all, err := coresIn(string(text))
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, c := range o.CPUs {
 		if !slices.Contains(all, c) {
-			return usage.Wrongf("there is no core %d: online are %s", c, usage.Numbers(all))
+			return false, usage.Wrongf("there is no core %d: online are %s", c,
+				usage.Numbers(all))
 		}
 	}
 	if len(o.CPUs) == 0 {
@@ -126,7 +129,7 @@ func (o *LiveOptions) chooseCPUs() error {
 	}
 	slices.Sort(o.CPUs)
 	o.CPUs = slices.Compact(o.CPUs)
-	return nil
+	return len(o.CPUs) == len(all), nil
 }
 
 // driversOf returns the driver of an interface and, of a bond, those of its ports.
@@ -144,6 +147,7 @@ func driversOf(d *attach.Device) (all []string) {
 type liveRun struct {
 	*LiveOptions
 	dev *attach.Device
+	all bool // cores that are online are profiled
 	classifier
 	samplers []*sampler // one for each core
 	reader   inspect.Reader
@@ -254,10 +258,9 @@ func (l *liveRun) window(ctx context.Context, r *Report) (to string, ended bool,
 	if err := l.readPrograms(); err != nil { // a policy may have been replaced
 		return "", false, err
 	}
-	x := newWindow(0)
-	cores := make([]map[Class]int, len(l.CPUs))
+	cores := make([]*window, len(l.CPUs))
 	for i := range cores {
-		cores[i] = map[Class]int{}
+		cores[i] = newWindow(0)
 	}
 	over := time.After(l.Window)
 	tick := time.NewTicker(drainEvery)
@@ -273,7 +276,7 @@ func (l *liveRun) window(ctx context.Context, r *Report) (to string, ended bool,
 		case <-tick.C:
 		}
 		l.tell()
-		if err := l.drain(x, cores); err != nil {
+		if err := l.drain(cores); err != nil {
 			return "", false, err
 		}
 	}
@@ -282,11 +285,11 @@ func (l *liveRun) window(ctx context.Context, r *Report) (to string, ended bool,
 		return "", false, err
 	}
 	took := now.at.Sub(l.before.at)
-	for i := range l.CPUs {
-		idle := now.times[i].idleSince(l.before.times[i])
-		x.idle += idle / float64(len(l.CPUs))
-		r.Live.core(i, cores[i], idle)
+	for i, c := range cores {
+		c.idle = now.times[i].idleSince(l.before.times[i])
+		r.Live.core(i, c)
 	}
+	x := together(cores)
 	r.add(x)
 	r.Live.packets(x, &l.before, &now, took, len(l.CPUs))
 	if took > 0 && now.packets >= l.before.packets {
@@ -310,14 +313,14 @@ func (l *liveRun) tell() {
 }
 
 // drain counts the samples since the last time.
-func (l *liveRun) drain(x *window, cores []map[Class]int) error {
+func (l *liveRun) drain(cores []*window) error {
 	for i, s := range l.samplers {
 		samples, err := s.take()
 		if err != nil {
 			return err
 		}
 		for j := range samples {
-			cores[i][l.count(&samples[j], x)]++
+			l.count(&samples[j], cores[i])
 		}
 	}
 	return nil

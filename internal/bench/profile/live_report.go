@@ -31,7 +31,7 @@ type Live struct {
 	Cores     []Core // as CPUs
 
 	marked   bool
-	samples  int // of the policy's program
+	samples  float64 // of the policy's program
 	replaced bool
 }
 
@@ -40,24 +40,24 @@ type Core struct {
 	CPU    int
 	Shares map[Class]float64
 
-	counts  map[Class]int
+	counts  map[Class]float64
 	idle    float64 // sum over windows
 	windows int
 }
 
 // core takes in what a core has done in a window.
-func (l *Live) core(i int, counts map[Class]int, idle float64) {
+func (l *Live) core(i int, x *window) {
 	if l.Cores == nil {
 		l.Cores = make([]Core, len(l.CPUs))
 	}
 	c := &l.Cores[i]
 	if c.counts == nil {
-		c.CPU, c.counts = l.CPUs[i], map[Class]int{}
+		c.CPU, c.counts = l.CPUs[i], map[Class]float64{}
 	}
-	for class, n := range counts {
+	for class, n := range x.counts() {
 		c.counts[class] += n
 	}
-	c.idle += idle
+	c.idle += x.idle
 	c.windows++
 }
 
@@ -67,7 +67,7 @@ func (l *Live) packets(x *window, from, to *reading, took time.Duration, cores i
 		l.replaced = l.replaced || from.policy != "" || to.policy != ""
 		return
 	}
-	n := 0
+	n := 0.0
 	for _, id := range to.programs {
 		n += x.programs[id]
 	}
@@ -87,10 +87,12 @@ func (l *Live) end(of *liveRun) {
 		l.WhyNone = "the policy was replaced or came meanwhile"
 	case l.Policy == "":
 		l.WhyNone = "no policy of levee's is in force on " + l.Dev
+	case !of.all:
+		l.WhyNone = "packets of all cores are counted, and --cpu leaves out some: leave --cpu out"
 	case len(l.PerPacket) == 0:
 		l.WhyNone = "no packet arrived that it judged"
 	case l.samples < fewestOfProgram:
-		l.WhyNone = fmt.Sprintf("%d samples of it are too few (%d are wanted): take longer, or "+
+		l.WhyNone = fmt.Sprintf("%.0f samples of it are too few (%d are wanted): take longer, or "+
 			"more packets", l.samples, fewestOfProgram)
 	}
 	if l.WhyNone != "" {
@@ -98,18 +100,14 @@ func (l *Live) end(of *liveRun) {
 	}
 	for i := range l.Cores {
 		c := &l.Cores[i]
-		all := 0
-		for class, n := range c.counts {
-			if class != Idle {
-				all += n
-			}
+		all := 0.0
+		for _, n := range c.counts {
+			all += n
 		}
 		idle := c.idle / float64(c.windows)
 		c.Shares = map[Class]float64{Idle: 100 * idle}
 		for class, n := range c.counts {
-			if class != Idle {
-				c.Shares[class] = 100 * (1 - idle) * float64(n) / float64(all)
-			}
+			c.Shares[class] = 100 * (1 - idle) * n / all
 		}
 	}
 }
@@ -138,11 +136,19 @@ func (c *Core) filters() bool {
 // mostCores of a table for a person.
 const mostCores = 32
 
+// liveClasses are the columns of that table, which has room on 80. In service all that is taken
+// outside the kernel is of other tasks.
+var liveClasses = []struct {
+	of   Class
+	head string
+}{{Driver, "driver"}, {Program, "program"}, {Helper, "helpers"}, {Netfilter, "netfilter"},
+	{Kernel, "kernel"}, {Idle, "idle"}, {Others, "others"}, {Unknown, "unknown"}}
+
 // liveText prints what a rung of the lab does not have.
 func (r *Report) liveText(t *bench.Text) {
 	l := r.Live
-	t.Printf("%.1f s of %d cores (%s), %d windows\n", l.Took.Seconds(), len(l.CPUs),
-		usage.Numbers(l.CPUs), r.sampled)
+	t.Printf("%.1f s of %s (%s), %s\n", l.Took.Seconds(), quantity.Plural(len(l.CPUs), "core"),
+		usage.Numbers(l.CPUs), quantity.Plural(r.sampled, "window"))
 	if len(r.PPS) > 0 {
 		m, lo, hi := report.Summary(r.PPS)
 		what := "arrived and were judged"
@@ -164,8 +170,8 @@ func (r *Report) liveText(t *bench.Text) {
 	}
 	t.Table(tabwriter.AlignRight, func(w io.Writer) {
 		fmt.Fprint(w, "\ncore, %\t")
-		for _, c := range Classes {
-			fmt.Fprintf(w, "%s\t", c)
+		for _, class := range liveClasses {
+			fmt.Fprintf(w, "%s\t", class.head)
 		}
 		fmt.Fprintln(w)
 		shown := 0
@@ -176,8 +182,8 @@ func (r *Report) liveText(t *bench.Text) {
 			}
 			shown++
 			fmt.Fprintf(w, "%d\t", c.CPU)
-			for _, class := range Classes {
-				fmt.Fprintf(w, "%.1f\t", c.Shares[class])
+			for _, class := range liveClasses {
+				fmt.Fprintf(w, "%.1f\t", c.Shares[class.of])
 			}
 			fmt.Fprintln(w)
 		}
@@ -188,8 +194,9 @@ func (r *Report) liveText(t *bench.Text) {
 func (r *Report) liveCaveats() []string {
 	l := r.Live
 	out := []string{
-		fmt.Sprintf("%d samples of %d cores by %s, %d a second of each asked for; nothing was "+
-			"sent or attached", r.Samples, len(l.CPUs), r.Event, r.Frequency),
+		fmt.Sprintf("%d samples of %s by %s, %d a second of each asked for; nothing was "+
+			"sent or attached", r.Samples, quantity.Plural(len(l.CPUs), "core"), r.Event,
+			r.Frequency),
 		classesAre(l.Driver) + "other tasks: processes, this one too, but for filters that meet " +
 			"their packets; unknown: code without a symbol",
 		"a core's program, helpers, netfilter and kernel are those of all interfaces; the figure " +

@@ -219,7 +219,7 @@ func TestNanosecondsOfAPacketAreThoseOfThePolicyItself(t *testing.T) {
 	for range 2 {
 		l.packets(x, at(1, 0), at(1, 1e6), time.Second, 2)
 	}
-	l.end(&liveRun{LiveOptions: &LiveOptions{}, before: *at(1, 2e6)})
+	l.end(&liveRun{LiveOptions: &LiveOptions{}, all: true, before: *at(1, 2e6)})
 	// a tenth of half the time of two cores, for a million
 	if !slices.Equal(l.PerPacket, []float64{100, 100}) {
 		t.Errorf("%v ns: %s", l.PerPacket, l.WhyNone)
@@ -229,6 +229,8 @@ func TestNanosecondsOfAPacketAreThoseOfThePolicyItself(t *testing.T) {
 		do   func(*Live)
 		want string
 	}{
+		{"of some cores", func(l *Live) { l.packets(x, at(1, 0), at(1, 1e6), time.Second, 1) },
+			"leave --cpu out"},
 		{"replaced", func(l *Live) { l.packets(x, at(1, 0), at(2, 1e6), time.Second, 2) },
 			"replaced"},
 		{"came", func(l *Live) { l.packets(x, &reading{}, at(2, 1e6), time.Second, 2) }, "came"},
@@ -242,9 +244,67 @@ func TestNanosecondsOfAPacketAreThoseOfThePolicyItself(t *testing.T) {
 	} {
 		l := Live{Dev: "eth0"}
 		c.do(&l)
-		l.end(&liveRun{LiveOptions: &LiveOptions{}, before: *at(1, 0)})
+		l.end(&liveRun{LiveOptions: &LiveOptions{}, all: c.name != "of some cores",
+			before: *at(1, 0)})
 		if len(l.PerPacket) > 0 || !strings.Contains(l.WhyNone, c.want) {
 			t.Errorf("%s: %v ns, %q", c.name, l.PerPacket, l.WhyNone)
+		}
+	}
+}
+
+// TestACoreThatSleepsHadAsMuchSayAsOneThatWorks: where the hardware counts cycles both may give as
+// many samples a second, and those of all cores shared what was not idle.
+func TestACoreThatSleepsHadAsMuchSayAsOneThatWorks(t *testing.T) {
+	asleep, awake := newWindow(0.9), newWindow(0)
+	for x, class := range map[*window]Class{asleep: Program, awake: Kernel} {
+		x.samples = 1000
+		x.stacks[string(class)] = &stack{functions: []string{string(class)}, class: class,
+			count: 1000}
+	}
+	asleep.programs[7] = 1000
+	r := &Report{Live: &Live{CPUs: []int{0, 3}}}
+	r.Live.core(0, asleep)
+	r.Live.core(1, awake)
+	r.begin()
+	x := together([]*window{asleep, awake})
+	r.add(x)
+	r.Live.packets(x, at(1, 0), at(1, 1e6), time.Second, 2)
+	r.end()
+	r.Live.end(&liveRun{LiveOptions: &LiveOptions{}, all: true, before: *at(1, 1e6)})
+	for _, s := range r.Shares {
+		want := map[Class]float64{Program: 5, Kernel: 50, Idle: 45}[s.Class]
+		if math.Abs(s.Windows[0]-want) > 1e-9 {
+			t.Errorf("%s has %g %% of two cores, want %g", s.Class, s.Windows[0], want)
+		}
+	}
+	if p := r.Live.PerPacket; len(p) != 1 || math.Abs(p[0]-100) > 1e-9 || r.Samples != 2000 {
+		t.Errorf("%v ns a packet of %d samples, want 100 of 2000", p, r.Samples)
+	}
+	none := together([]*window{newWindow(1), newWindow(1)})
+	if none.samples != 0 || none.idle != 1 {
+		t.Errorf("two that slept give %+v", none)
+	}
+}
+
+// TestTheTableOfCoresWasWiderThanATerminal of 80 columns.
+func TestTheTableOfCoresWasWiderThanATerminal(t *testing.T) {
+	l := &Live{Dev: "eth0", CPUs: []int{0, 100}}
+	for _, cpu := range l.CPUs {
+		shares := map[Class]float64{}
+		for _, class := range Classes {
+			shares[class] = 100
+		}
+		l.Cores = append(l.Cores, Core{CPU: cpu, Shares: shares,
+			counts: map[Class]float64{Driver: 1}})
+	}
+	var b strings.Builder
+	if err := (&Report{Rung: "eth0", Live: l}).Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(b.String(), "core, %")
+	for line := range strings.Lines("core, %" + table) {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}
 }

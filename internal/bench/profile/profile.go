@@ -108,18 +108,53 @@ type window struct {
 	idle    float64 // share of the time, by /proc/stat: samples do not tell it (decision 0021)
 	stacks  map[string]*stack
 	// samples by the program that took the time, itself or by what it called
-	programs map[ebpf.ProgramID]int
+	programs map[ebpf.ProgramID]float64
 }
 
 func newWindow(idle float64) *window {
-	return &window{idle: idle, stacks: map[string]*stack{}, programs: map[ebpf.ProgramID]int{}}
+	return &window{idle: idle, stacks: map[string]*stack{},
+		programs: map[ebpf.ProgramID]float64{}}
+}
+
+// together makes one window of those of several cores. Where cycles are counted, the kernel asks a
+// core that sleeps for as many samples as one that does not: so a core's samples are weighed by
+// its own time, and are as many together as were taken.
+func together(cores []*window) *window {
+	sum, busy := newWindow(0), 0.0
+	for _, x := range cores {
+		sum.samples += x.samples
+		sum.idle += x.idle / float64(len(cores))
+		if x.samples > 0 {
+			busy += 1 - x.idle
+		}
+	}
+	for _, x := range cores {
+		weight := 1.0
+		if busy > 0 && x.samples > 0 {
+			weight = (1 - x.idle) / float64(x.samples) / busy * float64(sum.samples)
+		}
+		for id, n := range x.programs {
+			sum.programs[id] += weight * n
+		}
+		addStacks(sum.stacks, x.stacks, weight)
+	}
+	return sum
+}
+
+func addStacks(to, from map[string]*stack, weight float64) {
+	for key, s := range from {
+		if to[key] == nil {
+			to[key] = &stack{functions: s.functions, class: s.class}
+		}
+		to[key].count += weight * s.count
+	}
 }
 
 // stack is one list of functions, outermost first.
 type stack struct {
 	functions []string
 	class     Class
-	count     int
+	count     float64
 }
 
 // observer watches windows.
@@ -218,12 +253,12 @@ func (w *observer) watch(r flood.Receiver, wait func() error) error {
 	return nil
 }
 
-// count adds a sample to its window, unless the core was idle, and returns its class.
-func (c *classifier) count(s *sample, to *window) Class {
+// count adds a sample to its window, unless the core was idle.
+func (c *classifier) count(s *sample, to *window) {
 	symbols := c.resolve(s)
 	class, program := c.class(s, symbols)
 	if class == Idle {
-		return class
+		return
 	}
 	to.samples++
 	if program != 0 {
@@ -248,5 +283,4 @@ func (c *classifier) count(s *sample, to *window) Class {
 		to.stacks[key] = &stack{functions: functions, class: class}
 	}
 	to.stacks[key].count++
-	return class
 }

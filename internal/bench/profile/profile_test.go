@@ -190,7 +190,7 @@ func TestSamplesAreClassed(t *testing.T) {
 func TestSharesAddUp(t *testing.T) {
 	for _, idle := range []float64{0, 0.25, 1} {
 		x := window{samples: 6, idle: idle}
-		split := x.split(map[Class]int{Driver: 3, Program: 2, Unknown: 1})
+		split := x.split(map[Class]float64{Driver: 3, Program: 2, Unknown: 1})
 		sum := 0.0
 		for _, v := range split {
 			sum += v
@@ -279,7 +279,7 @@ func seen(samples, idle int) *window {
 	w := newWindow(float64(idle) / 100)
 	w.samples = samples
 	w.stacks["p"] = &stack{functions: []string{"napi_poll", "bpf_prog_x"}, class: Program,
-		count: samples}
+		count: float64(samples)}
 	return w
 }
 

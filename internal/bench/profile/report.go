@@ -37,6 +37,8 @@ type Report struct {
 
 	flame   *report.Flame
 	own     map[Function]float64 // sums of shares over the windows
+	stacks  map[string]*stack    // of all windows
+	idle    int                  // samples
 	sampled int                  // windows that have a sample
 }
 
@@ -136,7 +138,7 @@ func (r *Report) summarise(w *observer, windows []*window) {
 	r.end()
 }
 
-func (r *Report) begin() { r.flame, r.own = newFlame(), map[Function]float64{} }
+func (r *Report) begin() { r.own, r.stacks = map[Function]float64{}, map[string]*stack{} }
 
 // add takes in a window, which may be let go then. One without a sample says nothing.
 func (r *Report) add(x *window) {
@@ -148,13 +150,20 @@ func (r *Report) add(x *window) {
 	r.sampled++
 	for _, s := range x.stacks {
 		r.own[Function{Name: s.functions[len(s.functions)-1], Class: s.class}] += x.percent(s.count)
-		r.flame.Add(s.functions, string(s.class), string(Kernel), s.count)
 	}
-	r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), x.idleSamples())
+	addStacks(r.stacks, x.stacks, 1)
+	r.idle += x.idleSamples()
 }
 
-// end lists the functions of all windows.
+// end lists the functions of all windows, and draws them.
 func (r *Report) end() {
+	r.flame = newFlame()
+	for _, s := range r.stacks {
+		if n := int(math.Round(s.count)); n > 0 {
+			r.flame.Add(s.functions, string(s.class), string(Kernel), n)
+		}
+	}
+	r.flame.Add([]string{"[idle]"}, string(Idle), string(Kernel), r.idle)
 	for f, sum := range r.own {
 		f.Share = sum / float64(r.sampled)
 		r.Functions = append(r.Functions, f)
@@ -183,8 +192,8 @@ func addShares(to []Share, x *window) []Share {
 }
 
 // counts returns the samples of each class.
-func (x *window) counts() map[Class]int {
-	counts := map[Class]int{}
+func (x *window) counts() map[Class]float64 {
+	counts := map[Class]float64{}
 	for _, s := range x.stacks {
 		counts[s.class] += s.count
 	}
@@ -192,7 +201,7 @@ func (x *window) counts() map[Class]int {
 }
 
 // split is percent of the time by class, 100 together, of a window with samples.
-func (x *window) split(counts map[Class]int) map[Class]float64 {
+func (x *window) split(counts map[Class]float64) map[Class]float64 {
 	out := map[Class]float64{Idle: 100 * x.idle}
 	for c, n := range counts {
 		out[c] = x.percent(n)
@@ -201,8 +210,8 @@ func (x *window) split(counts map[Class]int) map[Class]float64 {
 }
 
 // percent of the time that n samples stand for: they share what was not idle.
-func (x *window) percent(n int) float64 {
-	return 100 * (1 - x.idle) * float64(n) / float64(x.samples)
+func (x *window) percent(n float64) float64 {
+	return 100 * (1 - x.idle) * n / float64(x.samples)
 }
 
 // idleSamples returns how many samples idle time would have given, for the flame graph.
@@ -227,8 +236,11 @@ func (r *Report) caveats() []string {
 
 // classesAre says what the classes are, but for other tasks.
 func classesAre(driver string) string {
-	return "driver: the innermost function is of the driver (" + driver +
-		"); eBPF program: it is a program; helpers: called by a program; netfilter: a function " +
+	if driver != "" {
+		driver = " (" + driver + ")"
+	}
+	return "driver: the innermost function is of the driver" + driver +
+		"; eBPF program: it is a program; helpers: called by a program; netfilter: a function " +
 		"of netfilter or called by one; kernel: any other, interrupts included; "
 }
 
