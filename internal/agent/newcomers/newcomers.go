@@ -12,8 +12,8 @@ import (
 	"levee/internal/agent/known"
 )
 
-// Sources are those of a flood that a limit on strangers holds. Who comes once that is in force, and
-// comes again as clients do, is told from it by samples of what the limit drops.
+// Sources are those of a flood that a limit on strangers holds. Who comes once that is in force,
+// and comes again as clients do, is told from it by samples of what the limit drops.
 type Sources struct {
 	of      map[netip.Addr]coming
 	packets float64   // of all of them

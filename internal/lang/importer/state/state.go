@@ -1,5 +1,5 @@
-// Package state has the packets that connection states of the kernel stand for, in two readings: off
-// headers alone, and by connections that a policy keeps.
+// Package state has the packets that connection states of the kernel stand for, in two readings:
+// off headers alone, and by connections that a policy keeps.
 package state
 
 import (
