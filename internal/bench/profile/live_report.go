@@ -198,7 +198,8 @@ func (r *Report) liveCaveats() []string {
 			"sent or attached", r.Samples, quantity.Plural(len(l.CPUs), "core"), r.Event,
 			r.Frequency),
 		classesAre(l.Driver) + "other tasks: processes, this one too, but for filters that meet " +
-			"their packets; unknown: code without a symbol",
+			"their packets, and for netfilter where they change or list its rules; unknown: code " +
+			"without a symbol",
 		"a core's program, helpers, netfilter and kernel are those of all interfaces; the figure " +
 			"for each packet is of this interface's policy for what arrives, without programs " +
 			"that it hands packets to",
