@@ -145,15 +145,17 @@ func (fl *flattener) prepare() {
 }
 
 // foldLimit makes plain what the limit of rule n of the chain does: a chain that it leads to may
-// drop all, or nothing that it keeps from packets may decide.
+// drop all, or nothing that it keeps from packets may decide, or what is above it is dropped too.
 func (fl *flattener) foldLimit(c *Chain, n int) {
 	r := c.Rules[n]
 	if r.Limit == NoLimit || len(r.Unknown) > 0 {
 		return
 	}
-	if r.Verb == DoReturn && idle(c.Rules[n+1:]) ||
+	all := r.Limit == UpTo && r.Verb.leads() && len(r.Alts) == 1 && r.Target.dropsAll() &&
+		dropsNext(c, n+1, &r.Alts[0]) // what is above it, too
+	if all || r.Verb == DoReturn && idle(c.Rules[n+1:]) ||
 		(r.Verb == DoJump || r.Verb == DoGoto && idle(c.Rules[n+1:])) && idle(r.Target.Rules) {
-		r.Limit = NoLimit
+		r.Limit, r.Rate = NoLimit, nil
 		return
 	}
 	if r.Limit != Above {

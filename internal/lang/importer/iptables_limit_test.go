@@ -242,3 +242,36 @@ func TestLimitsOfEachSourceAndDestination(t *testing.T) {
 	}
 	remarksHave(t, rep, "changed|limits each source and destination")
 }
+
+// TestLimitsThatDecideNothing: a jump up to a rate into a chain that logs, or that drops all, in
+// front of a drop became a limit, of which a policy has 32 at most.
+func TestLimitsThatDecideNothing(t *testing.T) {
+	for _, end := range []string{"-A C -j DROP", "-A C -j RETURN"} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, save("DROP", ":C - [0:0]",
+			"-p tcp -m tcp --dport 22 -j ACCEPT", "-m limit --limit 3/min -j C", "-j DROP",
+			"-A C -j LOG", end))
+		if strings.Contains(text, "\nlimit ") || !strings.Contains(text, "\ndrop ipv4") ||
+			rep.Fates.Changed+rep.Fates.LeftOut > 0 {
+			t.Errorf("%s\n%s", rep.Fates, text)
+		}
+	}
+}
+
+// TestLimitsByBothThatAreNone: the remark that destinations share a budget stood beside rules
+// without a limit, and in front of INPUT, where packets to other machines come, it was not true.
+func TestLimitsByBothThatAreNone(t *testing.T) {
+	const by = "-m hashlimit --hashlimit-burst 3 --hashlimit-name n --hashlimit-mode "
+	for _, in := range []string{
+		save("DROP", "-p tcp -m tcp --dport 22 "+by+"srcip,dstip,srcport --hashlimit-upto 2/sec "+
+			"-j ACCEPT"),
+		save("DROP", "-p tcp -m tcp --dport 22 "+by+"srcip,dstip --hashlimit-upto 2/sec -j LOG"),
+		"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p udp " + by +
+			"srcip,dstip --hashlimit-above 2/sec -j DROP\nCOMMIT\n" +
+			save("DROP", "-p udp -j ACCEPT"),
+	} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, in)
+		if strings.Contains(text, "\nlimit ") || strings.Contains(text, "each source and") {
+			t.Errorf("%s\n%s", rep.Fates, text)
+		}
+	}
+}

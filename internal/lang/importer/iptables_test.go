@@ -127,6 +127,7 @@ func TestIPTablesMatches(t *testing.T) {
 		{"-m addrtype --src-type LOCAL -j DROP", "drop ipv4 from self"},
 		{"-m pkttype --pkt-type broadcast -j DROP", "drop ipv4 ether to ff:ff:ff:ff:ff:ff"},
 		{"-m pkttype --pkt-type multicast -j DROP", "drop to 224.0.0.0/4"},
+		{"-m pkttype --pkt-type multicast -j LOG", "log to 224.0.0.0/4"}, // and nothing widens
 		{"-m set --match-set nets src -j DROP",
 			"set nets = { 10.0.0.0/16, 10.1.2.0/24, 10.2.0.0-10.255.255.255 }\ndrop from nets"},
 		{"-m set ! --match-set nets dst -j DROP",

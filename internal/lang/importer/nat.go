@@ -210,10 +210,21 @@ func meetsNat(states []string) bool {
 // sent elsewhere never comes to them.
 func (fl *flattener) readNat(chains []*Chain) {
 	fronts := map[int][]statement{}
-	for _, c := range chains {
+	var lost []*Chain
+	also := func(c *Chain, of []*Chain) bool { // one of them rewrites packets that c sees
+		return slices.ContainsFunc(of, func(o *Chain) bool {
+			both := c.Family.And(&o.Family)
+			return !both.Never && o.Rewrites()
+		})
+	}
+	lose := func(c *Chain, at int) {
+		lost = append(lost, c)
+		fl.loseNat(c, at)
+	}
+	for i, c := range chains {
 		at, ok := fl.inputBegins(c)
 		if !ok {
-			fl.loseNat(c, 0)
+			lose(c, 0)
 			continue
 		}
 		if at < 0 { // what stands before it decides all
@@ -221,9 +232,13 @@ func (fl *flattener) readNat(chains []*Chain) {
 			continue
 		}
 		left := growthMin
-		found, ok := natRules(c, c.Family, 0, &left)
+		fresh := c.Family.With(match.Sent, match.Just(0)) // what comes to nat was sent nowhere
+		found, ok := natRules(c, fresh, 0, &left)
+		// what one chain accepts or cannot say, the next may send elsewhere
+		ok = ok && !also(c, lost) && !(also(c, chains[i+1:]) &&
+			slices.ContainsFunc(found, func(n redirected) bool { return n.r.nat == nil }))
 		if !ok {
-			fl.loseNat(c, at)
+			lose(c, at)
 			continue
 		}
 		var of []statement
@@ -238,7 +253,7 @@ func (fl *flattener) readNat(chains []*Chain) {
 			}
 		}
 		if !ok || len(of) > growthMin {
-			fl.loseNat(c, at)
+			lose(c, at)
 			continue
 		}
 		for _, n := range found {
@@ -409,6 +424,7 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		return out, true
 	}
 	as, addr := m, r.nat != nil && r.nat.addr != nil
+	as.Fields[match.Sent] = nil
 	if is, told := n.isSent(); told {
 		as.Fields[match.Sent] = match.Just(uint64(match.Int(is)))
 	}

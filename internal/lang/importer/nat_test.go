@@ -492,8 +492,9 @@ func TestRulesForWhatNatSendsHereOfNFT(t *testing.T) {
 		status("==", `{"&": [`+ct+`, "dnat"]}`): "pass tcp port 8080 established\n" +
 			"pass tcp syn port 8080\ndefault drop",
 		status("!", ct): "drop tcp port 8080 established\ndrop tcp syn port 8080\n" +
-			"drop tcp flags ack/fin,syn,rst,ack port 8080 not established\npass from any\n" +
-			"default drop",
+			"pass established\npass tcp syn\npass udp\npass icmp type { 8, 13, 15, 17 }\n" +
+			"pass icmp6 type { 128, 139 }\npass not proto { icmp, tcp, udp, icmp6 }\n" +
+			"default drop", // what has no connection has no status
 	} {
 		text, rep := nftImport(t, `{"nftables": [{"table": {"family": "inet", "name": "n"}},`+
 			`{"chain": {"family": "inet", "table": "n", "name": "pre", "type": "nat", "hook": `+
@@ -524,4 +525,68 @@ func TestLimitsBehindWhatNatLeavesAlone(t *testing.T) {
 		t.Errorf("%s\n%s", rep.Fates, text)
 	}
 	remarksHave(t, rep, "changed|the chain of nat leaves these alone")
+}
+
+// TestWhatNatSendsHereAndAState: a rule that asks for both by two modules was about no packet, and
+// so its drop was lost.
+func TestWhatNatSendsHereAndAState(t *testing.T) {
+	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 8080 -j " +
+		"REDIRECT --to-ports 80\nCOMMIT\n"
+	for _, terms := range []string{"-m state --state NEW -m conntrack --ctstate DNAT",
+		"-m conntrack --ctstate DNAT -m state --state NEW"} {
+		text, rep := fromIPTables(t, importer.Rulesets{}, nat+save("ACCEPT", "-p tcp "+terms+
+			" -j DROP"))
+		if passes(t, text, tcp(t, 8080, 0x02)) || !passes(t, text, tcp(t, 80, 0x02)) ||
+			rep.Fates.LeftOut > 0 {
+			t.Errorf("%s\n%s", rep.Fates, text)
+		}
+	}
+	_, rep := fromIPTables(t, importer.Rulesets{}, nat+save("ACCEPT", "-p tcp -m state --state "+
+		"NEW -m conntrack --ctstate INVALID,DNAT -j DROP"))
+	remarksHave(t, rep, "left out, widens|for states once more")
+	_, rep = fromIPTables(t, importer.Rulesets{}, "*filter\n:INPUT ACCEPT [0:0]\n:OUTPUT DROP "+
+		"[0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,DNAT -j ACCEPT\nCOMMIT\n")
+	remarksHave(t, rep, "left out|asks for what nat has sent elsewhere")
+}
+
+// TestNothingComesToNatThatItHasSent: a chain of nat that accepts all that it has not sent yet
+// accepts all, and the rules behind it were followed.
+func TestNothingComesToNatThatItHasSent(t *testing.T) {
+	text, _ := fromIPTables(t, importer.Rulesets{}, "*nat\n:PREROUTING ACCEPT [0:0]\n"+
+		"-A PREROUTING -m conntrack ! --ctstate DNAT -j ACCEPT\n-A PREROUTING -p tcp -m tcp "+
+		"--dport 8080 -j REDIRECT --to-ports 80\nCOMMIT\n"+
+		save("DROP", "-p tcp -m tcp --dport 80 -j ACCEPT"))
+	if passes(t, text, tcp(t, 8080, 0x02)) || !passes(t, text, tcp(t, 80, 0x02)) {
+		t.Error(text)
+	}
+}
+
+// TestSeveralChainsOfNat: chains of nat were followed in the order of the listing, and what the
+// first accepts, which the next may redirect, was judged as it arrives.
+func TestSeveralChainsOfNat(t *testing.T) {
+	rule := func(chain, expr string) string {
+		return `{"rule": {"family": "inet", "table": "n", "chain": "` + chain + `", "expr": [` +
+			match("==", payload("tcp", "dport"), "8080") + ", " + expr + `]}},`
+	}
+	base := func(name, kind, hook, prio string) string {
+		return `{"chain": {"family": "inet", "table": "n", "name": "` + name + `", "type": "` +
+			kind + `", "hook": "` + hook + `", "prio": ` + prio + `, "policy": "accept"}},`
+	}
+	late := base("late", "nat", "prerouting", "-90")
+	soon := base("soon", "nat", "prerouting", "-100")
+	for _, chains := range []string{
+		late + rule("late", `{"redirect": {"port": 80}}`) +
+			soon + rule("soon", `{"redirect": {"port": 81}}`),
+		soon + `{"chain": {"family": "inet", "table": "n", "name": "sub"}},` +
+			rule("sub", `{"accept": null}`) + rule("soon", `{"jump": {"target": "sub"}}`) +
+			late + rule("late", `{"redirect": {"port": 81}}`),
+	} {
+		text, rep := nftImport(t, `{"nftables": [{"table": {"family": "inet", "name": "n"}},`+
+			chains+base("in", "filter", "input", "0")+`{"rule": {"family": "inet", "table": "n", `+
+			`"chain": "in", "expr": [`+match("==", payload("tcp", "dport"), "81")+
+			`, {"drop": null}]}}]}`, importer.Rulesets{})
+		if passes(t, text, tcp(t, 8080, 0x02)) && rep.Fates.Widened == 0 {
+			t.Errorf("%s\n%s", rep.Fates, text)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package importer_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -414,5 +415,12 @@ func TestRulesetsWithoutAChainAtInput(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 		remarksHave(t, rep, "note|no filter chain is at the hook input")
+	}
+	// of another interface, it would have been a policy that passes all
+	in := strings.Replace(chain("ingress", `{"drop": null}`), `"prio"`, `"dev": "ens3", "prio"`, 1)
+	_, err := nft.Import(importer.Source{Name: "a", R: strings.NewReader(in)}, io.Discard,
+		importer.Rulesets{})
+	if err == nil || !strings.Contains(err.Error(), "choose with --chain from: inet/t/c") {
+		t.Error(err)
 	}
 }

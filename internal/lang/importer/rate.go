@@ -20,6 +20,7 @@ type Rate struct {
 	More     []Reason // why more may pass than the source lets through
 	Syns     bool     // the rate counts SYNs only, whatever the rule matches
 	Ends     bool     // what is above it is dropped, also where the rule passes
+	Joins    bool     // the source has a budget for each destination besides
 	// Counts are the packets that use it up, nil if that is not known; behind: the rule is about
 	// fewer.
 	Counts []match.Match
@@ -150,6 +151,10 @@ func (l *Rate) StandsEarly() { l.behind = true }
 const behindText = "the limit stands before other conditions of the rule, so that packets which " +
 	"these are not for use it up too; a limit of a policy is for the packets of its rule"
 
+// joinsText is the remark on a limit that has no budget for each destination.
+const joinsText = "limits each source and destination; where the machine has several addresses, " +
+	"they share the budget of a source"
+
 // countAll has a limit count all packets that use up the one of the source. That is the same where
 // those that the rule does not pass are dropped behind it. Else more may pass.
 func (fl *flattener) countAll(r *ChainRule, i int) {
@@ -248,6 +253,12 @@ func (fl *flattener) settle() {
 				fl.unknownOnly(r, at[0])) {
 			if r.Rate.behind {
 				fl.countAll(r, at[0])
+			}
+			if r.Rate.Joins {
+				m := r.Remark(Changed, joinsText, "")
+				r.Remarks = append(r.Remarks, m)
+				fl.out.Report.Add(m)
+				fl.out.pending[at[0]].text += fl.out.textBeside(m)
 			}
 			left--
 			fl.out.limits++

@@ -99,7 +99,7 @@ func (r *ChainRule) carryStates(written *int, stateless bool) {
 	}
 }
 
-// carrySent is carryStates for a rule that asks for what nat sends elsewhere, or for states.
+// carrySent is carryStates for a rule that asks for states, or for what nat sends elsewhere.
 func (r *ChainRule) carrySent(written *int, stateless bool) {
 	other, err := Narrow(r.Alts, []match.Match{match.Match{}.With(match.Sent, match.Just(1))},
 		written)
@@ -109,11 +109,7 @@ func (r *ChainRule) carrySent(written *int, stateless bool) {
 	}
 	r.States = slices.DeleteFunc(slices.Clone(r.States),
 		func(s string) bool { return s == state.Sent })
-	if len(r.States) == 0 {
-		r.Alts = nil
-	} else {
-		r.carryStates(written, stateless)
-	}
+	r.carryStates(written, stateless)
 	r.Alts = append(r.Alts, other...)
 	r.Remarks = append(r.Remarks, r.Remark(Noticed, SentText, ""))
 }

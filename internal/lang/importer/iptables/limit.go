@@ -35,10 +35,9 @@ func (p *ipRule) finishLimit() {
 		return
 	}
 	r.By = p.by
-	if slices.Contains(p.by, "srcip") && slices.Contains(p.by, "dstip") && p.t.onlyInput() {
+	if slices.Contains(p.by, "srcip") && slices.Contains(p.by, "dstip") && p.atInput() {
 		r.By = slices.DeleteFunc(slices.Clone(p.by), func(k string) bool { return k == "dstip" })
-		p.Remark(importer.Changed, "limits each source and destination; where the machine has "+
-			"several addresses, they share the budget of a source", "")
+		r.Joins = true
 	}
 	if r.Counts = p.counts; p.early {
 		r.StandsEarly()

@@ -418,7 +418,7 @@ func (p *ipRule) pktType(v string) {
 	case "broadcast":
 	case "multicast":
 		if !p.not {
-			p.Rule.Widen("frames to a group are told by their address of IP", "", p.Rule.Alts)
+			p.groups = p.Rule.Alts
 			p.addrType("dst", "MULTICAST")
 			return
 		}
@@ -430,16 +430,39 @@ func (p *ipRule) pktType(v string) {
 	p.number(match.EtherTo, match.Just(1<<48-1))
 }
 
+// finishGroups says what is not the same of --pkt-type multicast, where the rule decides something.
+func (p *ipRule) finishGroups() {
+	switch p.Rule.Verb {
+	case importer.DoAccept, importer.DoDrop, importer.DoReturn, importer.DoJump, importer.DoGoto:
+		if p.groups != nil {
+			p.Rule.Widen("frames to a group are told by their address of IP", "", p.groups)
+		}
+	}
+}
+
 // state reads options about connections.
 func (p *ipRule) state(o string) (bool, error) {
 	switch o {
 	case "--state", "--ctstate":
 		states := strings.Split(p.value(), ",")
-		if p.not {
+		switch {
+		case p.t.leaves && slices.Contains(states, state.Sent):
+			p.Unknown("asks for what nat has sent elsewhere", "")
+			return true, nil
+		case p.not:
 			p.notSent(states)
 			states = state.Negated(states)
+		case slices.Equal(states, []string{state.Sent}):
+			p.isSent(1)
+			p.Remark(importer.Noticed, importer.SentText, "")
+			return true, nil
 		}
 		if p.Rule.States != nil { // -m state and -m conntrack in one rule
+			if slices.Contains(slices.Concat(states, p.Rule.States), state.Sent) {
+				p.Unknown("asks for a state or what nat has sent elsewhere, and for states once "+
+					"more", "write a rule for --ctstate DNAT alone")
+				return true, nil
+			}
 			states = slices.DeleteFunc(states,
 				func(s string) bool { return !slices.Contains(p.Rule.States, s) })
 		}
@@ -455,14 +478,16 @@ func (p *ipRule) state(o string) (bool, error) {
 	return true, nil
 }
 
+// isSent narrows the rule to what nat has sent elsewhere (1), or to what it has not (0).
+func (p *ipRule) isSent(is uint64) {
+	p.Both(match.Match{}.With(match.Sent, match.Just(is)))
+	p.early = p.early || p.rate != "" // others use the limit up, too
+}
+
 // notSent leaves the packets whose addresses nat changes out, where the states name these.
 func (p *ipRule) notSent(states []string) {
-	if slices.Contains(states, "DNAT") {
-		if p.t.leaves {
-			p.Unknown("asks for what nat has sent elsewhere", "")
-			return
-		}
-		p.Both(match.Match{}.With(match.Sent, match.Just(0)))
+	if slices.Contains(states, state.Sent) {
+		p.isSent(0)
 	}
 	if slices.Contains(states, "SNAT") {
 		p.Unknown("asks for what nat has given another source", "")

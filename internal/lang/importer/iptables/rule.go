@@ -30,6 +30,7 @@ type ipRule struct {
 	ipsec  ipsec
 	// an option of -m owner is negated
 	negated bool
+	groups  []match.Match // what --pkt-type multicast is asked of
 	ipLimit
 }
 
@@ -51,6 +52,7 @@ func (t *ipTables) rule(tab *ipTable, l ipLine, number int) (*importer.ChainRule
 		return nil, err
 	}
 	p.finishOwner()
+	p.finishGroups()
 	return p.Rule, nil
 }
 

@@ -331,10 +331,8 @@ func (n *nftables) noInput() *importer.Chain {
 	return &importer.Chain{Name: "input", Base: true}
 }
 
-// meetsFirst tells whether packets meet the chain before they come to the hook input.
-func (c *nftChain) meetsFirst() bool {
-	return c.usable() && (c.hook == "prerouting" || c.hook == "ingress")
-}
+// meetsFirst tells whether packets of all interfaces meet the chain before the hook input.
+func (c *nftChain) meetsFirst() bool { return c.usable() && c.hook == "prerouting" }
 
 // hookOrder is the order in which packets come to the hooks.
 var hookOrder = map[string]int{"ingress": 0, "prerouting": 1, "input": 2}
@@ -421,7 +419,9 @@ func (n *nftables) onlyInput(bases []*importer.Chain) bool {
 
 // nats are the chains that rewrite what comes to the base chains.
 func (n *nftables) nats(bases []*importer.Chain) (out []*importer.Chain) {
-	for _, c := range n.chains {
+	chains := slices.Clone(n.chains)
+	slices.SortStableFunc(chains, func(a, b *nftChain) int { return a.prio - b.prio })
+	for _, c := range chains {
 		if c.Base && c.kind == "nat" && c.hook == "prerouting" && !c.table.dormant &&
 			(len(n.opts.Chains) == 0 || n.onlyInput(bases)) {
 			out = append(out, &c.Chain)

@@ -43,6 +43,9 @@ func (p *nftRule) sent(l json.RawMessage, op string, right json.RawMessage) []ma
 		op != "in" && op != "!" || p.n.leaves {
 		return nil
 	}
+	if op == "!" { // what belongs to no connection has no status
+		p.state(p.Rule, []string{state.New, state.Established, state.Related}, false)
+	}
 	p.Remark(importer.Noticed, importer.SentText, "")
 	return []match.Match{match.Match{}.With(match.Sent,
 		match.Just(uint64(match.Int(op == "in"))))}
