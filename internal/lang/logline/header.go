@@ -349,26 +349,39 @@ func ownTime(line []byte, now time.Time) time.Time {
 }
 
 // jsonTime reads the time of an object of JSON: of Caddy, MongoDB, Nextcloud, GitLab, Traefik. What
-// a client has written has no quote but behind a backslash.
+// a client has written has no quote but behind a backslash. The first time is that of the program:
+// a client may name what it sends as it likes.
 func jsonTime(line []byte, now time.Time) (t time.Time) {
 	for _, name := range []string{`"ts":`, `"$date":`, `"time":`, `"StartUTC":`} {
-		_, value, ok := bytes.Cut(line, []byte(name))
-		if !ok {
+		at := bytes.Index(line, []byte(name))
+		if at < 0 {
 			continue
 		}
-		if text, ok := bytes.CutPrefix(value, []byte(`"`)); ok {
-			text, _, _ = bytes.Cut(text, []byte(`"`))
-			for _, form := range []string{time.RFC3339, "January 2, 2006 15:04:05"} {
-				if t, err := time.ParseInLocation(form, string(text), now.Location()); err == nil {
-					return t
-				}
+		if first := jsonTimeOf(line[at+len(name):], now); !first.IsZero() {
+			t, line = first, line[:at]
+		}
+	}
+	return t
+}
+
+// jsonTimeOf reads the value of a member: a text, or seconds, milliseconds or microseconds since
+// 1970. A smaller number is how long something took.
+func jsonTimeOf(value []byte, now time.Time) (t time.Time) {
+	if text, ok := bytes.CutPrefix(value, []byte(`"`)); ok {
+		text, _, _ = bytes.Cut(text, []byte(`"`))
+		for _, form := range []string{time.RFC3339, "January 2, 2006 15:04:05"} {
+			if t, err := time.ParseInLocation(form, string(text), now.Location()); err == nil {
+				return t
 			}
-			continue
 		}
-		n := bytes.IndexFunc(value, func(c rune) bool { return c < '0' || c > '9' })
-		if s, err := strconv.ParseInt(string(value[:max(n, 0)]), 10, 64); err == nil {
-			return time.Unix(s, 0).In(now.Location())
-		}
+		return t
+	}
+	n := bytes.IndexFunc(value, func(c rune) bool { return c < '0' || c > '9' })
+	s, err := strconv.ParseInt(string(value[:max(n, 0)]), 10, 64)
+	for ; err == nil && s > 1e11; s /= 1000 {
+	}
+	if err == nil && s > 1e8 {
+		t = time.Unix(s, 0).In(now.Location())
 	}
 	return t
 }

@@ -3,6 +3,7 @@ package logline
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTheOtherRowsReadLines has lines of each further row, as versions of the programs write them
@@ -384,6 +385,26 @@ func TestTheOtherRowsReadLines(t *testing.T) {
 				format != "gitlab-auth" && format != "guacamole-auth" && format != "immich-auth" {
 				t.Errorf("%s: no time of %q", format, line)
 			}
+		}
+	}
+}
+
+// TestTheTimeOfALineOfJSON is the program's, whatever a client has put behind it. Numbers of
+// seconds that something took were times of 1970, and such of milliseconds of the year 50,000.
+func TestTheTimeOfALineOfJSON(t *testing.T) {
+	of := time.Date(2026, 11, 25, 1, 31, 58, 0, time.UTC)
+	for line, want := range map[string]time.Time{
+		`{"time":"2026-11-25T01:31:58Z","msg":"no","body":{"ts":1000000001}}`: of,
+		`{"level":30,"time":1795570318123,"msg":"no"}`:                        of,
+		`{"ts":1795570318.25,"time":0.25}`:                                    of,
+		`{"status":401,"time":0.25}`:                                          {},
+		`{"status":401,"time":12}`:                                            {},
+		`{"ts":99999999999999999999}`:                                         {},
+		`{"ts":`:                                                              {},
+		`{"ts":17`:                                                            {},
+	} {
+		if h, _ := Split([]byte(line), of); !h.Time.Equal(want) {
+			t.Errorf("%s: %v, want %v", line, h.Time, want)
 		}
 	}
 }
