@@ -16,21 +16,44 @@ func (w *Watcher) stranger(now time.Time, p *packet.Packet, weight float64) {
 	}
 }
 
+// mostOfNewcomer is the rate above which a source is no client.
+func (w *Watcher) mostOfNewcomer() float64 {
+	return max(minOfSource, mostStrange*w.regulars.typical)
+}
+
+// dismiss has limits on strangers spare those no more that send more than clients do.
+func (w *Watcher) dismiss(ctx context.Context, now time.Time) {
+	out := w.newcomers.TooMuch(now, w.mostOfNewcomer())
+	if len(out) == 0 {
+		return
+	}
+	limits, _ := w.floods.Strangers(now)
+	for _, l := range limits {
+		if text, n := newcomers.Without(l.Rule.Rule, out); n > 0 {
+			w.step(ctx, episode.Event{Spared: &episode.Spared{Label: l.Rule.Label, Rule: text,
+				Sources: -n}})
+		}
+	}
+}
+
 // welcome has limits on strangers spare newcomers, as long as these hold a flood.
 func (w *Watcher) welcome(ctx context.Context, now time.Time) {
 	limits, hold := w.floods.Strangers(now)
 	if w.welcomes = hold; !hold {
-		if !w.floods.Busy() || len(limits) > 0 { // it is over
+		switch {
+		case !w.floods.Busy():
 			w.newcomers = newcomers.Sources{}
+		case len(limits) > 0:
+			w.newcomers.Rest()
 		}
 		return
 	}
-	all := w.newcomers.Clients(now, max(minOfSource, mostStrange*w.regulars.typical))
+	all := w.newcomers.Clients(now, w.mostOfNewcomer())
 	for _, l := range limits {
-		if text, n := newcomers.Sparing(l.Rule.Rule, all); n > 0 {
+		if text, added := newcomers.Sparing(l.Rule.Rule, all); len(added) > 0 {
+			w.newcomers.Spared(now, added)
 			w.step(ctx, episode.Event{Spared: &episode.Spared{Label: l.Rule.Label, Rule: text,
-				Sources: n}})
+				Sources: len(added)}})
 		}
 	}
-	w.newcomers.Spared(all)
 }

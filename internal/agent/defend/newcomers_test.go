@@ -1,6 +1,7 @@
 package defend
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -16,17 +17,7 @@ import (
 // each packet again after a while. In the limit on strangers behind it new clients lost 99 % as
 // long as the flood went on.
 func TestNewClientsAreServedBesideWhoSendsAgain(t *testing.T) {
-	var sent []packet.Spec
-	flood := &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
-		if len(sent) < 1600 || len(sent)%2 == 0 {
-			s := likeClients(r)
-			s.From, s.ToPort = forgedSource(r), new(uint16(27015))
-			sent = append(sent, s)
-			return s
-		}
-		sent = append(sent, packet.Spec{})
-		return sent[len(sent)-1600] // 0.4 s ago
-	}}
+	flood := sentTwice()
 	before, later := sessions(100, 77, 0), sessions(100, 78, 22*time.Second)
 	known := sessions(100, 78, 27*time.Second) // the same, five seconds after they came
 	a := attacked(t, 20*time.Second, 18*time.Second, flood, before, later, known)
@@ -36,8 +27,51 @@ func TestNewClientsAreServedBesideWhoSendsAgain(t *testing.T) {
 			"new ones, %.1f %% of these five seconds later: %+v", 100*a.dropped, 100*a.lost,
 			100*lost, 100*worse, a.all)
 	}
+	if told := strings.Count(strings.Join(a.all[0].Notes, "\n"), "spared"); told != 1 {
+		t.Errorf("the incident says %d times how many are spared: %q", told, a.all[0].Notes)
+	}
 	if rules := a.all[0].Rules; !strings.Contains(rules[len(rules)-1].Rule, ", 78.") {
 		t.Errorf("no newcomer is spared: %+v", rules)
+	}
+}
+
+// sentTwice is a flood that sends each packet again.
+func sentTwice() *stream {
+	var sent []packet.Spec
+	return &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
+		if len(sent) < 1600 || len(sent)%2 == 0 {
+			s := likeClients(r)
+			s.From, s.ToPort = forgedSource(r), new(uint16(27015))
+			sent = append(sent, s)
+			return s
+		}
+		sent = append(sent, packet.Spec{})
+		return sent[len(sent)-1600] // 0.4 s ago
+	}}
+}
+
+// TestBotsThatWaitedAreSparedNoMore: 140 of them sent as clients do until the limit spared them,
+// and then 64 packets a second each. 86 % of these passed for as long as they came; it is four
+// seconds.
+func TestBotsThatWaitedAreSparedNoMore(t *testing.T) {
+	bots := func(after time.Duration) *stream {
+		s := sessions(140, 78, after)
+		like := s.make
+		s.make = func(r *rand.Rand) packet.Spec {
+			out := like(r)
+			own := out.From.As4()
+			seed := uint64(binary.BigEndian.Uint32(own[:]))
+			out.From = forgedSource(rand.New(rand.NewPCG(seed, 9)))
+			return out
+		}
+		return s
+	}
+	before, later, then := sessions(100, 77, 0), bots(22*time.Second), bots(32*time.Second)
+	then.rate, then.answers = 9000, 0
+	a := attacked(t, 20*time.Second, 30*time.Second, sentTwice(), before, later, then)
+	if passed := 1 - then.dropped/then.came; passed > 0.3 || before.dropped > 0.02*before.came {
+		t.Errorf("%.1f %% of what bots sent passed, %.2f %% of clients' packets were lost: %+v",
+			100*passed, 100*before.dropped/before.came, a.all)
 	}
 }
 
@@ -58,7 +92,11 @@ func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
 		{more[2*known.Most:], 0, text},
 		{more, known.Most - 2, ""},
 	} {
-		got, n := newcomers.Sparing(text, c.more)
+		got, added := newcomers.Sparing(text, c.more)
+		n := len(added)
+		if less, back := newcomers.Without(got, added); less != text || back != n {
+			t.Errorf("without %d that were added: %d are gone: %s", n, back, less)
+		}
 		if n != c.n || c.want != "" && got != c.want {
 			t.Errorf("%d of %d: %s", n, len(c.more), got)
 		}
@@ -66,7 +104,23 @@ func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
 			t.Errorf("no rule: %s", got)
 		}
 	}
-	if _, n := newcomers.Sparing(`limit udp rate 90/s as "f"`, more); n != 0 {
-		t.Errorf("a limit without a list spares %d", n)
+	if _, added := newcomers.Sparing(`limit udp rate 90/s as "f"`, more); len(added) > 0 {
+		t.Errorf("a limit without a list spares %d", len(added))
+	}
+}
+
+// TestAMachineOfManyCPUsTakesNoMoreSamples than the agent reads: it had 20,000 of each.
+func TestAMachineOfManyCPUsTakesNoMoreSamples(t *testing.T) {
+	for _, c := range []struct{ busy, idle, want int }{{0, 0, floodRate}, {1, 7, floodRate},
+		{2, 0, floodRate}, {4, 4, lookRate / 4}, {64, 0, calmRate}} {
+		packets := map[int]float64{}
+		for n := range c.busy + c.idle {
+			if packets[n] = 50; n < c.busy {
+				packets[n] = 10_000 + float64(n)
+			}
+		}
+		if got := lookEach(packets); got != c.want {
+			t.Errorf("%d CPUs that are busy, and %d: %d, want %d", c.busy, c.idle, got, c.want)
+		}
 	}
 }

@@ -63,6 +63,7 @@ const (
 	followBusy  = 200 * time.Millisecond
 	calmRate    = 2000   // samples a second, CPU and kind
 	floodRate   = 20_000 // samples a second of all CPUs, of each kind
+	lookRate    = 40_000 // the same, while newcomers are looked for; at most floodRate of a CPU
 	floodLasts  = time.Second
 	hurry       = 2 * time.Second
 )
@@ -153,7 +154,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		wait := calmWait
-		if time.Now().Before(w.fast) {
+		if time.Now().Before(w.fast) || w.welcomes {
 			wait = readWait
 		}
 		timer.Reset(wait)
@@ -243,7 +244,7 @@ func (w *Watcher) sample(s tap.Sampled) {
 		w.dropped(&s)
 		return
 	}
-	if !w.floods.Clean() {
+	if !w.floods.Clean() || w.newcomers.Spares(w.packet.Src) {
 		w.stranger(s.At, &w.packet, float64(s.Weight))
 	}
 	f := w.recent.add(s.At, s.Packet, s.Bytes, s.By)
@@ -328,17 +329,17 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 	if err := w.keepUp(ctx, now); err != nil {
 		return err
 	}
-	w.aside()
 	each := calmRate
 	if rising {
 		w.fast = now.Add(floodLasts)
 	}
 	switch {
 	case w.welcomes:
-		each = floodRate // newcomers among them show in few samples
+		each = lookEach(w.cpus) // newcomers among them show in few samples
 	case now.Before(w.fast) && !w.floods.Rests(now):
 		each = max(calmRate, floodRate/runtime.NumCPU())
 	}
+	w.aside()
 	if each != w.rate {
 		if err := w.sampler.SetRate(each); err != nil {
 			w.Log("%s: set the rate of samples: %v", w.Dev, err)
@@ -346,6 +347,21 @@ func (w *Watcher) tick(ctx context.Context, now time.Time) error {
 		w.rate = each
 	}
 	return nil
+}
+
+// lookEach is the rate of samples of each CPU, given the packets of each, by which all together
+// take lookRate. One that has less than a tenth of what another one has takes few in any case.
+func lookEach(packets map[int]float64) int {
+	most, busy := 0.0, 0
+	for _, n := range packets {
+		most = max(most, n)
+	}
+	for _, n := range packets {
+		if n > most/10 {
+			busy++
+		}
+	}
+	return max(calmRate, min(floodRate, lookRate/max(1, busy)))
 }
 
 // doubt reads how much the machine sends, where that says whether something is a flood.
@@ -431,6 +447,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 		w.keepBaselines(now)
 		w.nextKeep = now.Add(keepEvery)
 	}
+	w.dismiss(ctx, now)
 	if w.floods.Working() || w.floods.Hurried(now) {
 		return nil
 	}

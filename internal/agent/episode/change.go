@@ -265,13 +265,13 @@ func (m *Machine) Strangers(now time.Time) (out []Live, hold bool) {
 	return m.copies(limits), hold
 }
 
-// spare has a rule in force go on by another text, which spares more.
+// spare has a rule in force go on by another text, which spares more, or fewer.
 func (m *Machine) spare(now time.Time, s *Spared) {
 	for _, r := range m.live {
 		if r.Label == s.Label && r.State == incident.Live {
 			r.Rule.Rule, r.of.dirty = s.Rule, true
 			r.of.spared += s.Sources
-			r.of.note("%d sources that came later, and come again as clients do, are spared",
+			r.of.note("spared since: %d sources that came later, and come again as clients do",
 				r.of.spared)
 		}
 	}

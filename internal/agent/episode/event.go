@@ -107,7 +107,7 @@ type Renewed struct {
 // Command is one about an incident.
 type Command struct{ ID string }
 
-// Spared is that a rule in force spares so many sources more, by another text.
+// Spared is that a rule in force spares so many sources more, or fewer, by another text.
 type Spared struct {
 	Label, Rule string
 	Sources     int

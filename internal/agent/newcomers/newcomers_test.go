@@ -14,22 +14,26 @@ func TestNewcomersAreToldFromBots(t *testing.T) {
 	for what, c := range map[string]struct {
 		bot          func(r *rand.Rand, at float64) int
 		clients, few int // spared clients at least, bots at most
+		lasts        float64
 	}{
-		"6000 bots": {func(r *rand.Rand, _ float64) int { return r.IntN(6000) }, 90, 60},
+		"6000 bots": {func(r *rand.Rand, _ float64) int { return r.IntN(6000) }, 90, 60, 14},
 		"300 bots, and five that come later": {func(r *rand.Rand, at float64) int {
 			if at > 7 && r.IntN(100) == 0 {
 				return 300 + r.IntN(5)
 			}
 			return r.IntN(300)
-		}, 90, 0},
+		}, 90, 0, 14},
 		"other bots each second, of 3 s": {func(r *rand.Rand, at float64) int {
 			return int(at)*2000 + r.IntN(6000)
-		}, 0, 0},
+		}, 0, 0, 14},
+		"the same for minutes": {func(r *rand.Rand, at float64) int {
+			return int(at)*2000 + r.IntN(6000)
+		}, 0, 0, 240},
 	} {
 		r, begun := rand.New(rand.NewPCG(3, 39)), time.Now()
 		var n Sources
 		spared := map[byte]int{}
-		for at := 0.0; at < 14; at += 1 / 20_400.0 { // samples, of which each stands for three
+		for at := 0.0; at < c.lasts; at += 1 / 20_400.0 { // samples, of which each stands for three
 			var from [4]byte
 			if at > 6 && r.IntN(20_400) < 134 {
 				binary.BigEndian.PutUint32(from[:], 78<<24|uint32(r.IntN(100)))
@@ -39,11 +43,61 @@ func TestNewcomersAreToldFromBots(t *testing.T) {
 			now := begun.Add(time.Duration(at * float64(time.Second)))
 			n.Came(now, netip.AddrFrom4(from), 3)
 		}
-		for _, a := range n.Clients(begun.Add(14*time.Second), 20) {
+		for _, a := range n.Clients(begun.Add(time.Duration(c.lasts*float64(time.Second))), 20) {
 			spared[a.As4()[0]]++
 		}
 		if spared[78] < c.clients || spared[16] > c.few {
 			t.Errorf("%s: %d clients and %d bots are spared", what, spared[78], spared[16])
 		}
+	}
+}
+
+// TestWhoIsGoneLeavesRoom: as many as are noted came twice and no more, as of a flood that sends
+// each packet twice. Nobody who came later was noted, and each of his packets had all of these
+// looked at.
+func TestWhoIsGoneLeavesRoom(t *testing.T) {
+	var n Sources
+	begun := time.Now()
+	came := func(at float64, net byte, host int) {
+		from := [4]byte{net}
+		binary.BigEndian.PutUint32(from[:], uint32(net)<<24|uint32(host))
+		n.Came(begun.Add(time.Duration(at*float64(time.Second))), netip.AddrFrom4(from), 3)
+	}
+	for i := range 2 * mostComing {
+		came(float64(i)/2/mostComing, 16, i/2)
+	}
+	at := 2.0
+	for ; at < 30; at += 1.0 / 20_000 {
+		came(at, 17, int(at*20_000))
+		if i := int(at * 20_000); i%10_000 == 0 {
+			came(at, 78, 1) // twice a second
+		}
+	}
+	if got := n.Clients(begun.Add(30*time.Second), 20); len(got) != 1 || got[0].As4()[0] != 78 {
+		t.Errorf("%d are spared: %v", len(got), got[:min(len(got), 3)])
+	}
+}
+
+// TestWhoSendsMoreOnceSparedIsSparedNoMore, also behind a pause of the flood, and never again.
+func TestWhoSendsMoreOnceSparedIsSparedNoMore(t *testing.T) {
+	var n Sources
+	at, client := time.Now(), netip.MustParseAddr("192.0.2.1")
+	bot := client.Next()
+	n.Spared(at, []netip.Addr{client, bot})
+	var out []netip.Addr
+	for range 5 {
+		for range 15 {
+			n.Came(at, client, 1)
+			n.Came(at, bot, 4)
+		}
+		at = at.Add(time.Second)
+		out = append(out, n.TooMuch(at, 20)...)
+		n.Rest()
+	}
+	if len(out) != 1 || out[0] != bot || !n.Spares(client) || n.Spares(bot) {
+		t.Errorf("of a client and a bot %v send too much", out)
+	}
+	if n.Came(at, bot, 1); len(n.of) > 0 {
+		t.Errorf("a bot may be a newcomer again: %v", n.of)
 	}
 }
