@@ -24,6 +24,7 @@ import (
 	"levee/internal/agent/overload"
 	"levee/internal/agent/part"
 	"levee/internal/agent/pubsub"
+	"levee/internal/agent/sight"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/inspect"
 	"levee/internal/dataplane/lockout"
@@ -84,7 +85,7 @@ func Run(ctx context.Context, o Options, reload <-chan struct{}) error {
 		_ = audited.Did(part.Do(err, access.Write(auditFile, err)))
 	})
 	defer audit.Close()
-	sight := &defend.Sight{}
+	sight := &sight.Counts{}
 	watcher := &inforce.Watcher{}
 	p := &policies{files: o.Files, readFile: o.Read, watcher: watcher}
 	judged := &inspect.Watcher{}

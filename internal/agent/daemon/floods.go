@@ -15,6 +15,7 @@ import (
 	"levee/internal/agent/peers"
 	"levee/internal/agent/pubsub"
 	"levee/internal/agent/rulebook"
+	"levee/internal/agent/sight"
 	"levee/internal/dataplane/lockout"
 	"levee/internal/host/session"
 )
@@ -22,7 +23,7 @@ import (
 // defender looks for floods as the policies in force say, and tells of them. Its samples are told
 // to sampled, and what was damaged to alarm.
 func (o *Options) defender(watcher *inforce.Watcher, sampled *history.Sampled,
-	sight *defend.Sight, events *pubsub.Hub, parts *part.Register,
+	sight *sight.Counts, events *pubsub.Hub, parts *part.Register,
 	alarm func(string)) *defend.Manager {
 	store := incident.OpenStore(client.IncidentsFile())
 	if store.Damaged != nil {

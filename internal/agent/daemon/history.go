@@ -8,10 +8,10 @@ import (
 	"levee/internal/agent/api"
 	"levee/internal/agent/client"
 	"levee/internal/agent/dashboard"
-	"levee/internal/agent/defend"
 	"levee/internal/agent/history"
 	"levee/internal/agent/inforce"
 	"levee/internal/agent/part"
+	"levee/internal/agent/sight"
 	"levee/internal/host/access"
 )
 
@@ -27,7 +27,7 @@ type keptHistory struct {
 
 // openHistory goes on with the history of this machine until stop is called. One that cannot be
 // opened is tried again. sight hears what policies pass; lost says what was lost before them.
-func openHistory(parts *part.Register, sight *defend.Sight, lost func(dev string) uint64,
+func openHistory(parts *part.Register, sight *sight.Counts, lost func(dev string) uint64,
 	alarm func(string), say func(format string, args ...any)) *keptHistory {
 	h := &keptHistory{sampled: &history.Sampled{}, why: errors.New("it is not open yet")}
 	dir := client.File("history")

@@ -16,6 +16,7 @@ import (
 	"levee/internal/agent/part"
 	"levee/internal/agent/peers"
 	"levee/internal/agent/rulebook"
+	"levee/internal/agent/sight"
 	"levee/internal/dataplane"
 	"levee/internal/dataplane/generation"
 	"levee/internal/host/access"
@@ -36,7 +37,7 @@ type ManagerOptions struct {
 	Peers     *peers.Table     // whom a cookie need not ask; nil: nobody
 	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
 	Parts     *part.Register   // is told what works; nil: nobody is
-	Sight     *Sight           // of what policies pass; nil: nobody compares
+	Sight     *sight.Counts    // of what policies pass; nil: nobody compares
 	Log       func(format string, args ...any)
 }
 

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"levee/internal/agent/part"
+	"levee/internal/agent/sight"
 	"levee/internal/lang/policy"
 )
 
 // TestADetectorThatSeesNothingIsBlind, though it runs: packets pass, and no sample comes. Where
 // nothing passes there is nothing to see.
 func TestADetectorThatSeesNothingIsBlind(t *testing.T) {
-	var sight Sight
-	var s seen
+	var counts sight.Counts
+	var s sight.Samples
 	begun := time.Unix(1e9, 0)
 	for second, c := range []struct {
 		passed  uint64
@@ -23,8 +24,8 @@ func TestADetectorThatSeesNothingIsBlind(t *testing.T) {
 		31: {passed: 1, blind: true}, 32: {passed: 100, sampled: true}, 33: {passed: 5000},
 		43: {blind: true}, 44: {sampled: true}, 59: {},
 	} {
-		sight.Passed("eth0", c.passed)
-		err := s.look(begun.Add(time.Duration(second)*time.Second), c.sampled, sight.of("eth0"))
+		counts.Passed("eth0", c.passed)
+		err := s.Look(begun.Add(time.Duration(second)*time.Second), c.sampled, counts.Of("eth0"))
 		if second > 33 && second < 44 || second > 13 && second < 31 {
 			continue // between
 		}
@@ -35,7 +36,7 @@ func TestADetectorThatSeesNothingIsBlind(t *testing.T) {
 	r := part.NewRegister(nil)
 	p := newWatchParts(r, "eth0")
 	p.set([]*policy.Detect{{Name: "floods"}}, false)
-	p.looked(time.Time{}, 0, s.look(begun.Add(time.Hour), false, sight.of("eth0")+2000))
+	p.looked(time.Time{}, 0, s.Look(begun.Add(time.Hour), false, counts.Of("eth0")+2000))
 	if all := part.Failing(r.List()); len(all) != 1 || all[0].Kind != part.Detector {
 		t.Errorf("%+v", r.List())
 	}

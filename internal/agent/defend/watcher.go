@@ -22,6 +22,7 @@ import (
 	"levee/internal/agent/peers"
 	"levee/internal/agent/rulebook"
 	"levee/internal/agent/sent"
+	"levee/internal/agent/sight"
 	"levee/internal/agent/signature"
 	"levee/internal/dataplane/generation"
 	"levee/internal/dataplane/tap"
@@ -45,7 +46,7 @@ type Options struct {
 	Baselines *Baselines       // that outlive this process; nil: none
 	Peers     *peers.Table     // whom a cookie need not ask; nil: nobody
 	Aside     *aside.Aside     // keeps off busy CPUs; nil: it does not
-	Sight     *Sight           // of what the policy passes; nil: nobody compares
+	Sight     *sight.Counts    // of what the policy passes; nil: nobody compares
 	Log       func(format string, args ...any)
 
 	parts  *watchParts // nil: nobody is told
@@ -94,7 +95,7 @@ type Watcher struct {
 	nextReady  time.Time // that it is tried whether rules could be put into force
 	sampled    time.Time // when a sample came last
 	seen       float64   // packets in this second, whatever became of them
-	sight      seen
+	sight      sight.Samples
 	sent       sent.Counter       // in a second
 	sentNow    sent.Counter       // since it was read last, for a doubt too
 	refused    sent.Refused       // the last time that it was doubted
@@ -440,7 +441,7 @@ func (w *Watcher) second(ctx context.Context, now time.Time) error {
 	if w.Sampled != nil {
 		w.Sampled.Observe(w.Dev)
 	}
-	blind := w.sight.look(now, w.seen > 0, w.Sight.of(w.Dev))
+	blind := w.sight.Look(now, w.seen > 0, w.Sight.Of(w.Dev))
 	w.parts.looked(w.sampled, w.seen, blind)
 	w.seen = 0
 	if !now.Before(w.nextKeep) {

@@ -47,6 +47,7 @@ func (k *kernelSide) leave(frames [][]byte) map[int]bool {
 	k.t.Helper()
 	k.run("flush set inet observer in4; flush set inet observer in6; flush set inet observer "+
 		"ok4; flush set inet observer ok6", "nft", "-f", "-")
+	k.sent = len(frames)
 	k.sendOut(frames)
 	got := k.arrived(len(frames))
 	k.passed(got)

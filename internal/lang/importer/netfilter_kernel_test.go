@@ -50,6 +50,7 @@ type kernelSide struct {
 	near         named     // what every other packet has fields of
 	in           [2]string // the sets of those that came
 	round        int       // the number before those of this round's packets
+	sent         int       // packets of this round
 
 	second map[int][]byte // fragments that follow frames
 }
@@ -125,6 +126,7 @@ func (k *kernelSide) passed(got map[int]bool) {
 // send sends the frames that have not come.
 func (k *kernelSide) send(frames [][]byte, come map[int]bool) {
 	k.t.Helper()
+	k.sent = len(frames)
 	dev := k.outer.Device("eth0")
 	err := k.outer.Do(func() error {
 		s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -199,7 +201,7 @@ func (k *kernelSide) elements(set string) (ids []int) {
 			if err := json.Unmarshal(e, &id); err != nil {
 				k.t.Fatalf("element %s: %v", e, err)
 			}
-			if id -= k.round + 1; id >= 0 && id < packets {
+			if id -= k.round + 1; id >= 0 && id < k.sent {
 				ids = append(ids, id)
 			}
 		}

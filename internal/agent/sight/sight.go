@@ -1,4 +1,5 @@
-package defend
+// Package sight tells whether who looks at samples sees what passes.
+package sight
 
 import (
 	"fmt"
@@ -6,16 +7,16 @@ import (
 	"time"
 )
 
-// Sight counts the packets that the policies have passed, by their own counters. A detector that
+// Counts are the packets that the policies have passed, by their own counters. A detector that
 // sees nothing of them is blind, whatever it believes. The zero value is ready; it may be used by
 // several goroutines.
-type Sight struct {
+type Counts struct {
 	mu     sync.Mutex
 	passed map[string]uint64
 }
 
 // Passed notes packets that the policy on an interface has passed.
-func (s *Sight) Passed(dev string, packets uint64) {
+func (s *Counts) Passed(dev string, packets uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.passed == nil {
@@ -24,7 +25,8 @@ func (s *Sight) Passed(dev string, packets uint64) {
 	s.passed[dev] += packets
 }
 
-func (s *Sight) of(dev string) uint64 {
+// Of returns the packets that the policy on an interface has passed.
+func (s *Counts) Of(dev string) uint64 {
 	if s == nil {
 		return 0
 	}
@@ -40,14 +42,14 @@ const (
 	blindAfter   = 10 * time.Second
 )
 
-// seen compares samples with what was passed, each second.
-type seen struct {
+// Samples compares samples with what was passed, each second.
+type Samples struct {
 	at     time.Time // the last sample, or the beginning
 	passed uint64    // by then
 }
 
-// look returns an error if packets pass that nobody sees.
-func (s *seen) look(now time.Time, sampled bool, passed uint64) error {
+// Look returns an error if packets pass that nobody sees.
+func (s *Samples) Look(now time.Time, sampled bool, passed uint64) error {
 	if sampled || s.at.IsZero() {
 		s.at, s.passed = now, passed
 	}
