@@ -164,7 +164,9 @@ func (n *Sources) TooMuch(now time.Time, most float64) (all []netip.Addr) {
 		if packets > bar {
 			all = append(all, a)
 			delete(n.spared, a)
-			n.out[a] = len(n.out) < mostComing
+			if len(n.out) < mostComing {
+				n.out[a] = true
+			}
 		}
 	}
 	if now.Sub(n.watch) >= watched {

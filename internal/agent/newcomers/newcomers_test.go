@@ -101,3 +101,23 @@ func TestWhoSendsMoreOnceSparedIsSparedNoMore(t *testing.T) {
 		t.Errorf("a bot may be a newcomer again: %v", n.of)
 	}
 }
+
+// TestWhoSendsTooMuchIsNotedWithinBounds: beyond them each was noted still, as one who may come
+// again.
+func TestWhoSendsTooMuchIsNotedWithinBounds(t *testing.T) {
+	now := time.Now()
+	var n Sources
+	for i := range uint32(mostComing + 100) {
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], 16<<24|i)
+		from := netip.AddrFrom4(a)
+		n.Spared(now, []netip.Addr{from})
+		n.Came(now, from, 1000)
+		if all := n.TooMuch(now, 20); len(all) != 1 || all[0] != from {
+			t.Fatalf("%v sends too much, %v is told", from, all)
+		}
+	}
+	if len(n.out) != mostComing {
+		t.Errorf("%d are noted, %d may be", len(n.out), mostComing)
+	}
+}
