@@ -61,3 +61,9 @@ func Came(names []string, wild, dev string, vlans, not bool) (alts []match.Match
 	}
 	return alts
 }
+
+// Others says that a rule is about other interfaces than those of a list, which dev is of.
+func Others(list, dev string) string {
+	return "is about other interfaces than " + match.Quote(list) + ", and nothing comes to " +
+		match.Quote(dev) + " by those"
+}

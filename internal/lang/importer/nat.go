@@ -480,6 +480,9 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		if both.Never || beginsNone(&as, &is) {
 			continue
 		}
+		if addr && asksSome(r.nat.addr.Addresses, is.To) {
+			return nil, false
+		}
 		if is.Fields[match.Sent] != nil && as.Fields[match.Sent] == nil {
 			return nil, false
 		}
@@ -594,6 +597,17 @@ func (fl *flattener) byAddress(r *ChainRule, m match.Match) {
 func asksOwn(m *match.Match) bool {
 	own := func(s *match.Set) bool { return s.Own }
 	return m.To.In != nil && m.To.In.Own || slices.ContainsFunc(m.To.Not, own)
+}
+
+// asksSome tells whether a rule about destinations is for some of these addresses and not for the
+// others.
+func asksSome(of match.AddressSpans, to match.Address) bool {
+	if to.In != nil && !of.Within(to.In.Addresses) {
+		return true
+	}
+	return slices.ContainsFunc(to.Not, func(s *match.Set) bool {
+		return !of.Within(s.Addresses) && !of.Within(of.Minus(s.Addresses))
+	})
 }
 
 // notOwn takes conditions on the machine's own addresses out of a match for packets to an address

@@ -273,7 +273,8 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		"no rdr on em0 proto tcp from 10/8 to port 22\n":                0,
 		"rdr on em0 proto tcp from 10/8 to port 22 -> 192.0.2.2\n":      0,
 		"rdr on em0 proto udp from any to port 53 -> 192.0.2.2\n":       0,
-		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 1,
+		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 0,
+		"rdr on em0 proto tcp to port 21 -> <hosts> round-robin\n":      1,
 		"rdr on em0 proto tcp to port 21:23 -> 192.0.2.2 port 21:*\n":   0,
 		"rdr on em0 proto tcp to any -> 192.0.2.2 port 65000:*\n":       1,
 		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       2,
@@ -300,6 +301,48 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		case widened > 0 && !strings.Contains(front, "tagged"):
 			remarksHave(t, rep, "changed, widens|to one that a policy cannot follow")
 		}
+	}
+}
+
+// TestMatchRulesTranslateForWhatIsBehindThem: each `match ... rdr-to` was judged as it arrives, so
+// that the rule for the server behind it let nothing in.
+func TestMatchRulesTranslateForWhatIsBehindThem(t *testing.T) {
+	const behind = "pass in proto tcp to 10.0.0.10 port 22\npass in proto tcp to { 10.0.0.11, " +
+		"10.0.0.12 } port 80\n"
+	const ssh = "match in on egress inet proto tcp to (egress) port 8022 rdr-to 10.0.0.10 port 22\n"
+	const web = "match in on egress proto tcp to port 80 rdr-to { 10.0.0.11, 10.0.0.12 } " +
+		"round-robin sticky-address\n"
+	for rules, widened := range map[string]int{
+		"block in\n" + web + ssh + behind:                                          0,
+		"block in\n" + ssh + "block in proto tcp to port 22\n" + behind:            0,
+		"block in quick from 10/8\n" + ssh + behind:                                0,
+		"block in\nblock in quick proto udp to port 53\n" + ssh + behind:           0,
+		"block in quick proto tcp to port 22\n" + ssh + behind:                     1,
+		"block in\n" + ssh + "match in proto tcp to 10.0.0.10 rdr-to 10.0.0.9\n":   1,
+		"block in\nanchor \"a\" {\n" + ssh + "}\n" + behind:                        1,
+		"block in\n" + web + "pass in proto tcp to 10.0.0.11 port 80\n":            1,
+		"block in\nmatch in proto tcp to port 80 tagged a rdr-to 10.0.0.9\n":       1,
+		"block in\nmatch in proto tcp to port 80 rdr-to 10.0.0.9 port 81 prio 3\n": 1,
+	} {
+		got, rep := fromPF(t, rules, importer.Rulesets{Device: "em0"})
+		if rep.Fates.Widened != widened {
+			t.Errorf("%s%s\n%s", rules, rep.Fates, got)
+		}
+		if widened > 0 {
+			remarksHave(t, rep, "changed, widens|they are judged as they arrive")
+		} else if !strings.Contains(got, "pass ipv4 tcp flags syn/syn,ack to self port 8022") {
+			t.Errorf("%s\n%s", rules, got)
+		}
+	}
+}
+
+// TestCarpIsAProtocol: each pfSense says `no rdr proto carp`, which was said to widen.
+func TestCarpIsAProtocol(t *testing.T) {
+	_, rep := fromPF(t, "no rdr proto carp all\nrdr on em0 proto tcp to port 80 -> 10.0.0.9\n"+
+		"block in\npass in proto { carp pfsync }\npass in proto tcp to 10.0.0.9 port 80\n",
+		importer.Rulesets{Device: "em0"})
+	if rep.Fates.Widened != 0 || rep.Fates.LeftOut != 0 {
+		t.Error(rep.Fates, rep.Remarks)
 	}
 }
 

@@ -448,3 +448,39 @@ func TestChainsInFrontOfInput(t *testing.T) {
 		t.Errorf("nft (-want +got):\n%s", d)
 	}
 }
+
+// TestRulesAboutOtherPorts: what comes by the port of a bridge, as rules of OpenStack's neutron ask
+// for each machine, was left out as if it could come to the policy's interface.
+func TestRulesAboutOtherPorts(t *testing.T) {
+	const way = "-m physdev --physdev-in tap1 --physdev-is-bridged -j VM"
+	for _, c := range []struct {
+		dev, rule string
+		widened   int
+	}{
+		{"eth0", way, 0}, {"br0", way, 1}, {"tap1", way, 1}, {"", way, 1},
+		{"eth0", "-m physdev ! --physdev-in tap1 -j VM", 1},
+		{"eth0", "-m physdev --physdev-is-in -j VM", 1},
+		{"eth0", "-m physdev --physdev-in eth+ -j VM", 1},
+	} {
+		_, rep := fromIPTables(t, importer.Rulesets{Device: c.dev}, save("ACCEPT", ":VM -", c.rule,
+			"-A VM -p tcp -j DROP"))
+		if rep.Fates.Widened != c.widened {
+			t.Errorf("%s: %s: %s", c.dev, c.rule, rep.Fates)
+		}
+	}
+}
+
+// TestOthersThanTheInterface: of `! -i eth0` an import said that nothing comes to eth0 by eth0.
+func TestOthersThanTheInterface(t *testing.T) {
+	const want = `left out|is about other interfaces than "eth0", and nothing comes to "eth0"`
+	opts := importer.Rulesets{Device: "eth0"}
+	_, rep := fromIPTables(t, opts, save("DROP", "! -i eth0 -p tcp -j ACCEPT"))
+	remarksHave(t, rep, want)
+	_, rep = fromPF(t, "block in\npass in on ! eth0 proto tcp\n", opts)
+	remarksHave(t, rep, want)
+	_, rep = nftImport(t, `{"nftables": [{"table": {"family": "ip", "name": "f", "handle": 1}},
+{"chain": {"family": "ip", "table": "f", "name": "input", "handle": 4, "type": "filter", "hook": "input", "prio": 0, "policy": "drop"}},
+{"rule": {"family": "ip", "table": "f", "chain": "input", "handle": 1, "expr": [{"match": {"op": "!=", "left": {"meta": {"key": "iif"}}, "right": "eth0"}}, {"accept": null}]}}]}`,
+		opts)
+	remarksHave(t, rep, want)
+}

@@ -504,7 +504,6 @@ var modules = map[string]importer.Reason{
 	"geoip": {What: "asks for a country",
 		Instead: "use a set of its networks: mmdb(\"PATH\", country DE)"},
 	"socket":   {What: "asks for a local socket", Instead: ""},
-	"physdev":  {What: "asks for a port of a bridge", Instead: "put levee onto that port"},
 	"helper":   {What: "asks for a helper of connection tracking", Instead: ""},
 	"tcpmss":   {What: "asks for an option of TCP", Instead: ""},
 	"ecn":      {What: "asks for ECN bits", Instead: ""},
@@ -543,6 +542,10 @@ func (p *ipRule) useModule() error {
 		p.ipsec.used = true
 		return nil
 	}
+	if p.module == "physdev" {
+		p.bridge.used = true
+		return nil
+	}
 	if p.module == "owner" || p.module == "cgroup" || p.module == "u32" {
 		return nil
 	}
@@ -564,7 +567,8 @@ func (p *ipRule) other(o string) error {
 	if !strings.HasPrefix(o, "-") {
 		return fmt.Errorf("%s stands where an option is expected", match.Quote(o))
 	}
-	if p.module == "rpfilter" && p.path.option(o) || p.module == "policy" && p.secured(o) {
+	if p.module == "rpfilter" && p.path.option(o) || p.module == "policy" && p.secured(o) ||
+		p.module == "physdev" && p.bridge.option(p, o) {
 		return nil
 	}
 	if !p.badAll {

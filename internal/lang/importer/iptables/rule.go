@@ -28,6 +28,7 @@ type ipRule struct {
 	words  []ipWords  // of -m u32
 	path   rpfilter
 	ipsec  ipsec
+	bridge bridged
 	// an option of -m owner is negated
 	negated bool
 	groups  []match.Match // what --pkt-type multicast is asked of
@@ -276,6 +277,10 @@ func (p *ipRule) in(name string) {
 		alts := importer.Came([]string{name}, "+", dev, p.t.vlans, p.not)
 		if len(alts) == 0 {
 			p.Rule.Alts, p.Rule.Absent = nil, true
+			if p.not {
+				p.Remark(importer.LeftOut, importer.Others(name, dev), "")
+				return
+			}
 			p.Remark(importer.LeftOut,
 				"is about interface "+match.Quote(name)+", by which nothing comes to "+dev,
 				"import it with --dev "+name+" for that interface")
@@ -301,6 +306,7 @@ func (p *ipRule) finish() error {
 	p.finishWords()
 	p.finishPath()
 	p.finishIPsec()
+	p.finishBridge()
 	p.finishRecent()
 	p.finishLimit()
 	switch p.target {

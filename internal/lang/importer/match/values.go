@@ -35,6 +35,7 @@ func Int(b bool) int {
 var protocolNumbers = map[string]uint8{
 	"ggp": 3, "st": 5, "pup": 12, "hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "xtp": 36,
 	"ddp": 37, "idpr-cmtp": 38, "idrp": 45, "skip": 57,
+	"carp": 112, "pfsync": 240, // of pf
 	"rspf": 73, "vmtp": 81, "ax.25": 93, "isis": 124, "fc": 133, "manet": 138, "ethernet": 143,
 	"icmp": 1, "igmp": 2, "ipencap": 4, "ipip": 4, "ipv4": 4, "tcp": 6, "egp": 8, "igp": 9,
 	"udp": 17, "dccp": 33, "ipv6": 41,

@@ -84,7 +84,7 @@ func (p *nftRule) tuples(r *importer.ChainRule, dims []dim, elems []json.RawMess
 	case len(rows) == 0 && not, len(rows) > 0 && len(dims) == 0 && !not:
 		return []match.Match{there.Settle()}, nil
 	case len(rows) > 0 && len(dims) == 0, len(rows) == 0:
-		p.elsewhere(r, names)
+		p.elsewhere(r, names, false)
 		return never, nil
 	case not && len(dims) > 1:
 		r.Unknown = append(r.Unknown, importer.Reason{What: notInSeveral, Instead: notInHint})

@@ -29,7 +29,7 @@ func (p *nftRule) iface(r *importer.ChainRule, names []string, not bool) ([]matc
 	}
 	alts := importer.Came(names, "*", dev, p.n.vlans, not)
 	if len(alts) == 0 {
-		p.elsewhere(r, names)
+		p.elsewhere(r, names, not)
 		return never, nil
 	}
 	p.vlanRemarks(r, names)
@@ -74,8 +74,8 @@ var virtual = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // elsewhere says that a rule is about other interfaces than the policy's.
-func (p *nftRule) elsewhere(r *importer.ChainRule, names []string) {
-	if p.n.opts.Device != "lo" &&
+func (p *nftRule) elsewhere(r *importer.ChainRule, names []string, not bool) {
+	if !not && p.n.opts.Device != "lo" &&
 		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" }) {
 		r.AboutLoopback()
 		return
@@ -84,7 +84,11 @@ func (p *nftRule) elsewhere(r *importer.ChainRule, names []string) {
 	p.n.others = p.n.others || slices.ContainsFunc(names, func(n string) bool {
 		return !virtual().MatchString(n)
 	})
-	r.Remarks = append(r.Remarks, r.Remark(importer.LeftOut, "is about interface "+
-		match.Quote(importer.Printable(strings.Join(names, ", "), 60))+
-		", by which nothing comes to "+match.Quote(p.n.opts.Device), ""))
+	list := importer.Printable(strings.Join(names, ", "), 60)
+	text := "is about interface " + match.Quote(list) + ", by which nothing comes to " +
+		match.Quote(p.n.opts.Device)
+	if not {
+		text = importer.Others(list, p.n.opts.Device)
+	}
+	r.Remarks = append(r.Remarks, r.Remark(importer.LeftOut, text, ""))
 }

@@ -47,6 +47,10 @@ func (r *pfRule) on() {
 			"choose one with --dev "+list)
 	case hit == not:
 		r.Rule.Alts, r.Rule.Absent, r.p.others = nil, true, true
+		if not {
+			r.Remark(importer.LeftOut, importer.Others(list, dev), "")
+			return
+		}
 		r.Remark(importer.LeftOut,
 			"is about interface "+match.Quote(list)+", by which nothing comes to "+
 				match.Quote(dev), "import it with --dev for that interface")

@@ -93,9 +93,11 @@ type pf struct {
 	rdr     []*importer.ChainRule // with what is not redirected, and
 	binat   []*importer.ChainRule // behind them
 	// a translation, or an anchor of them, was read that is not carried over
-	unsaid bool
-	stays  bool // there is a no rdr
-	rdrs   int  // of rdr, with its last that redirects
+	unsaid  bool
+	stays   bool // there is a no rdr
+	mixed   bool // there is an rdr or a binat
+	rdrs    int  // of rdr, with its last that redirects
+	matched []matchRule
 }
 
 // pfTable is a table; its addresses are in a set of the policy.
@@ -149,6 +151,7 @@ func (p *pf) findTables(in []pfStatement, anchor string) {
 			p.loads = append(p.loads, within(anchor, name))
 		}
 		p.stays = p.stays || t[0].is("no") && len(t) > 1 && t[1].is("rdr")
+		p.mixed = p.mixed || t[0].is("rdr") || t[0].is("binat")
 		p.ways = p.ways || slices.ContainsFunc(t, func(w pfToken) bool {
 			return w.is("route-to") || w.is("reply-to") || w.is("rtable")
 		})

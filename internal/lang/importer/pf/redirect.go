@@ -11,7 +11,7 @@ import (
 
 // This file has what pf does with destinations before its rules look at packets: the first rdr or
 // no rdr that matches decides, and where no rdr does, the first binat (pf_get_translation of
-// FreeBSD).
+// FreeBSD). A match rule with rdr-to does it before the rules behind it look.
 
 // translate reads rdr, no rdr and binat.
 func (p *pf) translate(at importer.Origin, s pfStatement, under []match.Match) {
@@ -83,19 +83,108 @@ func (p *pf) translate(at importer.Origin, s pfStatement, under []match.Match) {
 }
 
 // matchTranslates tells whether a match rule changes destinations for the rules behind it, and says
-// so.
+// so. It is an rdr where the rules in front of it judge its packets alike before and after.
 func (p *pf) matchTranslates(at importer.Origin, s pfStatement, under []match.Match) bool {
-	words := slices.DeleteFunc(slices.Clone(s.tokens), func(t pfToken) bool {
-		return !t.is("rdr-to") && !t.is("binat-to") && !t.is("af-to")
+	word := slices.IndexFunc(s.tokens, func(t pfToken) bool {
+		return t.is("rdr-to") || t.is("binat-to") || t.is("af-to")
 	})
-	r := p.newRule(at, s, under)
-	r.read()
-	if len(words) == 0 || r.out || r.Rule.Absent || len(r.Rule.Alts) == 0 {
+	if word < 0 {
 		return false
 	}
-	p.asArrives(at, words[0].text+" of match changes destinations for the rules behind it, and a "+
-		"policy sees what arrives: they are judged as they arrive", true)
+	r := p.newRule(at, pfStatement{tokens: s.tokens[:word]}, under)
+	r.Rule.Verb, r.Rule.Label = importer.DoAccept, "pf:"+strconv.Itoa(at.Line)
+	r.read()
+	r.Rule.CheckFragment()
+	if r.out || r.Rule.Absent || len(r.Rule.Alts) == 0 {
+		return false
+	}
+	before := slices.Clone(r.Rule.Alts)
+	target, port, ok := r.target(s.tokens[word+1:])
+	text := s.tokens[word].text + " of match changes destinations for the rules behind it, and a " +
+		"policy sees what arrives: they are judged as they arrive"
+	others, clear := p.meetsMatch(before)
+	m := matchRule{arrive: before}
+	switch {
+	case p.at != "" || len(r.Rule.Unknown) > 0:
+		p.asArrives(at, text, true)
+		return true
+	case !ok || !s.tokens[word].is("rdr-to") || p.looksBefore(before) || !clear:
+		r.Rule.Widen(text, translateHint, append(others, before...))
+		target, port = nil, nil
+	default:
+		m.become = becoming(r.Rule.Alts, target, port)
+	}
+	r.Translated(s.tokens[word].text, false, target, port)
+	if r.logs {
+		r.Logged("log")
+	}
+	p.matched = append(p.matched, m)
+	p.rdr = append(p.rdr, r.Rule)
+	p.rdrs = len(p.rdr)
 	return true
+}
+
+// matchRule has the packets of a match rule with rdr-to, as they arrive, and as what it makes of
+// them where that is followed.
+type matchRule struct{ arrive, become []match.Match }
+
+// becoming returns what packets are with another address and port, nil for the port that they have.
+func becoming(of []match.Match, target *match.Set, port *match.Ports) (out []match.Match) {
+	for _, m := range of {
+		to, ports := match.Match{To: match.Address{In: target}}, m.Fields[match.Port]
+		if port != nil {
+			ports = match.Between(port.Lo, port.Hi)
+		}
+		if ports != nil {
+			to = to.With(match.Port, ports)
+		}
+		m = withoutDestination(m)
+		out = append(out, m.And(&to))
+	}
+	return out
+}
+
+// withoutDestination returns a match that does not ask for the destination.
+func withoutDestination(m match.Match) match.Match {
+	m.To, m.ToDyn, m.Fields[match.Port] = match.Address{}, nil, nil
+	return m
+}
+
+// meet tells whether a packet may be of both.
+func meet(a, b match.Match) bool {
+	if !a.Compatible(&b) { // what a dynamic set holds is not known
+		a.From, a.To, a.FromDyn, a.ToDyn = match.Address{}, match.Address{}, nil, nil
+	}
+	return !a.And(&b).Never
+}
+
+// looksBefore tells whether a rule that was read asks some of the packets for their destination.
+func (p *pf) looksBefore(of []match.Match) bool {
+	for _, r := range slices.Concat(p.first, p.last) {
+		for _, m := range r.Alts {
+			free := withoutDestination(m)
+			if !m.Equal(&free) && slices.ContainsFunc(of, func(o match.Match) bool {
+				return meet(free, o)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// meetsMatch tells whether no translation in front is about some of the packets, as they arrive or
+// as what it makes of others, and returns those of the match rules that are.
+func (p *pf) meetsMatch(of []match.Match) (others []match.Match, clear bool) {
+	clear = !p.stays && !p.mixed
+	for _, m := range p.matched {
+		if slices.ContainsFunc(slices.Concat(m.arrive, m.become), func(m match.Match) bool {
+			return slices.ContainsFunc(of, func(o match.Match) bool { return meet(m, o) })
+		}) {
+			others, clear = append(others, m.arrive...), false
+		}
+	}
+	return others, clear
 }
 
 // asArrives says of a translation, of packets that are not known here, that it is left out.
@@ -109,34 +198,48 @@ func (p *pf) asArrives(at importer.Origin, text string, widens bool) {
 
 const translateHint = "write rules with the addresses and ports before the rewriting"
 
-// target reads what a destination becomes: one address, and a port or none. Its family narrows the
-// rule, as pf has it.
+// target reads what a destination becomes: an address, or one of a list, a network or a table, and
+// a port or none. Its family narrows the rule, as pf has it.
 func (r *pfRule) target(t []pfToken) (to *match.Set, port *match.Ports, ok bool) {
-	if len(t) == 0 {
-		return nil, nil, false
-	}
-	a, err := parsePFAddr(t[0].text)
-	if err != nil || a.Lo != a.Hi {
-		return nil, nil, false
-	}
-	family := match.Only6
-	if a.Lo.Is4() {
-		family = match.Only4
-	}
-	r.Both(match.Match{}.With(match.Ether, family))
-	for i := 1; i < len(t); i++ {
-		switch {
-		case t[i].is("port") && i+1 < len(t):
-			i++
-			if port, ok = r.targetPort(t[i].text); !ok {
+	of := pfRule{t: t}
+	to = &match.Set{}
+	for _, item := range of.list() {
+		if len(item) == 3 && item[0].is("<") {
+			if to = r.p.set(item[1].text); to.Dynamic {
 				return nil, nil, false
 			}
-		case t[i].is("static-port"), t[i].is("sticky-address"):
+			to = &match.Set{Addresses: to.Addresses}
+			continue
+		}
+		a, err := parsePFAddr(item[0].text)
+		if err != nil || len(item) != 1 {
+			return nil, nil, false
+		}
+		to.Addresses = append(to.Addresses, a)
+	}
+	if to.Addresses = match.JoinAddrs(to.Addresses); len(to.Addresses) == 0 {
+		return nil, nil, false
+	}
+	family, in := match.Only6, to.Addresses
+	if in[0].Lo.Is4() {
+		family = match.Only4
+	}
+	if in[0].Lo.Is4() != in[len(in)-1].Lo.Is4() {
+		return nil, nil, false
+	}
+	r.Both(match.Match{}.With(match.Ether, family))
+	for len(of.t) > 0 {
+		switch t := of.next(); t.text {
+		case "port":
+			if port, ok = r.targetPort(of.next().text); !ok {
+				return nil, nil, false
+			}
+		case "static-port", "sticky-address", "round-robin", "random", "bitmask", "least-states":
 		default:
 			return nil, nil, false
 		}
 	}
-	return &match.Set{Addresses: match.AddressSpans{a}}, port, true
+	return to, port, true
 }
 
 // targetPort reads what a port becomes: one, or one of a range, as far behind its first as the port
