@@ -13,6 +13,8 @@
 #define PIDS 8192
 #define PID_NULL 8191
 #define PIDS_FOLLOWED 255 // of a flow
+#define PIDS_NEAR 32	  // of these, in its record; a power of two
+#define PIDS_LATELY 64	  // a power of two
 #define NO_VLAN 0xffff
 #define SEGMENTS 64 // datagrams that the stack has merged into one packet, at most
 
@@ -31,29 +33,40 @@ struct mpegts_group {
 	__u16 six;
 };
 
+// What is read and written of a PID for each of its packets: half of a cache line.
 struct mpegts_pid {
+	__u64 packets;
+	__u64 scrambled; // of these
+	__u32 check;	 // of the packet before
+	__u32 epoch;
 	__u16 pid;
 	__u8 cc;
 	__u8 known;    // 1: cc is that of a packet of the flow's epoch
 	__u8 repeated; // 1: the packet before was a duplicate
 	__u8 unused[3];
-	__u32 check; // of the packet before
-	__u32 epoch;
-	__u64 packets;
+};
+
+// What is written of a PID when something happens.
+struct mpegts_faults {
 	__u64 discontinuities; // that nothing declares
 	__u64 missing;	       // packets that these skip, by 16 each time at most
 	__u64 duplicates;
-	__u64 declared;	 // packets with a discontinuity_indicator
-	__u64 scrambled; // packets
-	__u64 errors;	 // packets with a transport_error_indicator
+	__u64 declared; // packets with a discontinuity_indicator
+	__u64 errors;	// packets with a transport_error_indicator
 };
 
-// What is remembered of the PIDs of a flow, under the flow's lock.
+// What is remembered of the PIDs of a flow beside its record, under the flow's lock. A packet of a
+// usual stream needs nothing of it: it lies in pages of its own, and a TLB has not room for those
+// of a thousand streams.
 struct mpegts_pids {
-	__u8 at[PIDS]; // by PID: the index of its place below, 0 without one
-	struct mpegts_pid pids[PIDS_FOLLOWED + 1];
+	struct mpegts_pid pids[PIDS_FOLLOWED + 1]; // that are not in the record
+	struct mpegts_faults faults[PIDS_FOLLOWED + 1];
+	__u8 at[PIDS]; // by PID: the number of its place, from 1 on, 0 without one
 };
 
+// The record of a flow: what a datagram needs is one piece of some 430 bytes, of neighbouring cache
+// lines in one page or two. The size is an odd number of lines: otherwise what records have at the
+// same offset would compete for a part of the sets of a cache.
 struct mpegts_flow {
 	struct bpf_spin_lock lock;
 	__u32 epoch; // what is known of continuity is of one; the next begins anew
@@ -61,20 +74,39 @@ struct mpegts_flow {
 	__u8 rtp;    // 1: the datagram before had it
 	__u8 type;   // RTP's payload type
 	__u8 unused;
-	__u32 ssrc;
-	__u16 expected;	 // the next sequence number
-	__u16 bad;	 // one that would show a restart
-	__u64 came;	 // which of the 64 numbers before expected did
+	__u32 data_check;  // of the datagram before
 	__u64 first, last; // ns of the monotonic clock
-	__u64 datagrams; // that were followed
-	__u64 packets;	 // of them
-	__u64 nulls;	 // of packets, of PID 8191
-	__u64 unsynced;	 // packets without a sync byte, not in packets
-	__u64 unfollowed; // of packets, of PIDs for which there is no place
+	__u64 longest;	   // ns of the longest pause of any length
+	__u64 datagrams;   // that were followed
+	__u64 packets;	   // of them
+	__u64 nulls;	   // of packets, of PID 8191
+
+	// The delay factor of the current window; of earlier ones below.
+	__u64 begun; // ns
+	__u64 window_bytes;
+	__s64 least, most; // ns of the virtual buffer
+	__u64 byte_time;   // ns for a byte at the media rate, times 2^16; 0 is unknown
+	__u64 pcr_last, last_at; // of the last PCR: in 27 MHz, and the bytes of the stream before it
+	__u16 pcr_pid;		 // NO_PID: none was seen
+	__u8 pcrs;		 // in the window: none, one, 2 is more
+	__u8 rate_by;		 // enum mpegts_rate
+
+	__u32 ssrc;
+	__u64 came;	// which of the 64 numbers before expected did
+	__u16 expected; // the next sequence number
+	__u16 bad;	// one that would show a restart
+	__u32 unused_too;
+
+	__u8 lately[PIDS_LATELY];	   // by a hash of PIDs: the place of the last one, 0: none came
+	struct mpegts_pid near[PIDS_NEAR]; // the first places
+
+	__u64 pcr_first, first_at; // of the first PCR
 
 	// Sums over the PIDs.
-	__u64 discontinuities, missing, duplicates, declared, scrambled, errors;
+	__u64 scrambled, discontinuities, missing, duplicates, declared, errors;
 
+	__u64 unsynced;	  // packets without a sync byte, not in packets
+	__u64 unfollowed; // of packets, of PIDs for which there is no place
 	__u64 rtp_lost;	    // sequence numbers that were skipped
 	__u64 rtp_late;	    // of these, which came later
 	__u64 rtp_restarts; // sequences that begin anew
@@ -82,25 +114,14 @@ struct mpegts_flow {
 	__u64 strange;	    // datagrams of other lengths or without any sync byte
 	__u64 fragments;    // first fragments of datagrams, which are not followed
 
-	__u64 silences;	   // pauses of at least `silence`
-	__u64 silent;	   // ns of these
-	__u64 longest;	   // ns of the longest pause of any length
+	__u64 silences; // pauses of at least `silence`
+	__u64 silent;	// ns of these
 
-	// The delay factor of the current window, and of earlier ones.
-	__u64 begun;	  // ns
-	__u64 window_bytes;
-	__s64 least, most; // ns of the virtual buffer
-	__u64 byte_time;  // ns for a byte at the media rate, times 2^16; 0 is unknown
 	__u64 delay;	  // ns, of the last whole window
 	__u64 delay_most; // of any
 	__u64 windows;
-	__u64 faults;	  // before the window
-	__u64 pcr_first, pcr_last; // in 27 MHz, and where in the stream they stand:
-	__u64 first_at, last_at;   // bytes
-	__u16 pcr_pid;		   // NO_PID: none was seen
-	__u8 pcrs;		   // in the window: none, one, 2 is more
-	__u8 rate_by;		   // enum mpegts_rate
-	__u32 data_check;	   // of the datagram before
+	__u64 faults; // before the window
+	__u8 odd[64];
 };
 
 #define NO_PID 0xffff

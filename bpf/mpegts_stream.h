@@ -48,36 +48,58 @@ static __always_inline int sequence(struct mpegts_flow *f, __u32 ssrc, __u16 seq
 	return 1;
 }
 
+// place_of returns what is remembered of the PID that has a place, of which the number is not 0.
+static __always_inline struct mpegts_pid *place_of(struct mpegts_flow *f, struct mpegts_pids *all,
+						   __u32 at)
+{
+	if (at <= PIDS_NEAR)
+		return &f->near[at - 1 & (PIDS_NEAR - 1)];
+	return &all->pids[at & 255];
+}
+
 // follow follows one packet of a flow.
 static __always_inline void follow(struct mpegts_flow *f, struct mpegts_pids *all,
 				   const struct mpegts_packet *t)
 {
-	__u32 at = all->at[t->pid & (PIDS - 1)], cc = t->cc, expected;
+	__u32 pid = t->pid & (PIDS - 1), cc = t->cc, expected;
+	// PIDs that follow one another, as those of a programme mostly do, have no hash in common.
+	__u8 *lately = &f->lately[(pid ^ pid / PIDS_LATELY) & (PIDS_LATELY - 1)];
+	__u32 at = *lately;
+	struct mpegts_faults *x;
 	struct mpegts_pid *p;
 
 	f->packets++;
-	if ((t->pid & (PIDS - 1)) == PID_NULL) {
+	if (pid == PID_NULL) {
 		f->nulls++;
 		return;
 	}
-	if (!at) {
-		if (f->pids == PIDS_FOLLOWED) {
-			f->unfollowed++;
-			return;
+	p = place_of(f, all, at);
+	if (!at || p->pid != pid) {
+		at = all->at[pid];
+		if (!at) {
+			if (f->pids == PIDS_FOLLOWED) {
+				f->unfollowed++;
+				return;
+			}
+			at = ++f->pids;
+			all->at[pid] = at;
 		}
-		at = ++f->pids;
-		all->at[t->pid & (PIDS - 1)] = at;
-		all->pids[at & 255].pid = t->pid;
+		*lately = at;
+		p = place_of(f, all, at);
+		p->pid = pid;
 	}
-	p = &all->pids[at & 255];
+	x = &all->faults[at & 255];
 	p->packets++;
-	// Without branches, which the verifier would follow in all their combinations.
-	p->scrambled += t->is / IS_SCRAMBLED & 1;
-	f->scrambled += t->is / IS_SCRAMBLED & 1;
-	p->errors += t->is / IS_ERROR & 1;
-	f->errors += t->is / IS_ERROR & 1;
-	p->declared += t->is / IS_DECLARED & 1;
-	f->declared += t->is / IS_DECLARED & 1;
+	// Most packets are none of these, and then the lines of their counters are not asked for. There
+	// is one branch, since the verifier would follow three in all their combinations.
+	if (t->is & (IS_SCRAMBLED | IS_ERROR | IS_DECLARED)) {
+		p->scrambled += t->is / IS_SCRAMBLED & 1;
+		f->scrambled += t->is / IS_SCRAMBLED & 1;
+		x->errors += t->is / IS_ERROR & 1;
+		f->errors += t->is / IS_ERROR & 1;
+		x->declared += t->is / IS_DECLARED & 1;
+		f->declared += t->is / IS_DECLARED & 1;
+	}
 	expected = p->cc + (t->is / IS_PAYLOAD & 1) & 15;
 	if (!p->known || p->epoch != f->epoch) {
 		if (t->is & IS_ERROR)
@@ -87,10 +109,10 @@ static __always_inline void follow(struct mpegts_flow *f, struct mpegts_pids *al
 	} else if (t->is & IS_DECLARED) {
 		// its counter may be any
 	} else if (t->is & IS_PAYLOAD && cc == p->cc && t->check == p->check) {
-		p->duplicates++;
+		x->duplicates++;
 		f->duplicates++;
 		if (p->repeated) { // two are allowed, and not three
-			p->discontinuities++;
+			x->discontinuities++;
 			f->discontinuities++;
 		}
 		p->repeated = 1;
@@ -100,9 +122,9 @@ static __always_inline void follow(struct mpegts_flow *f, struct mpegts_pids *al
 
 		if (t->is & IS_ERROR) // which may be in the counter or the PID
 			return;
-		p->discontinuities++;
+		x->discontinuities++;
 		f->discontinuities++;
-		p->missing += missing;
+		x->missing += missing;
 		f->missing += missing;
 	}
 	p->repeated = 0;

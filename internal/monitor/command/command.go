@@ -92,7 +92,7 @@ func newMPEGTS(e *cli.Env) *cobra.Command {
 		return []string{live.TCX, live.XDP}
 	}))
 	fl.BoolVar(&f.discard, "discard", false, "with --mode xdp: streams end here (a mirror port)")
-	fl.IntVar(&f.streams, "streams", 1024, "follow at most n streams, 25 KB each")
+	fl.IntVar(&f.streams, "streams", 1024, "follow at most n streams, 28 KB each")
 	fl.StringVar(&f.rate, "rate", "",
 		"media rate of each stream in bits a second (default: by its PCRs, or by what comes)")
 	fl.StringVar(&f.interval, "interval", "1s", "look so often, 100ms to 1h")

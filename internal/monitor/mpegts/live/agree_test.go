@@ -222,6 +222,57 @@ func TestAsManyFragmentsAsAByteCountsHideNoGap(t *testing.T) {
 	}
 }
 
+// TestPIDsOfAllPlacesAreFollowed: a flow has more PIDs than its record has places for, then more
+// than have any, and many have a hash in common. Counters skip, errors and scrambling come now and
+// then.
+func TestPIDsOfAllPlacesAreFollowed(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for _, pids := range []int{7, 40, 300} {
+		c := sending(false, false, seed)
+		c.Faults, c.Streams, c.Rate = nil, 2, 4e6
+		s, o := broadcast.New(c), options
+		r := newRunner(t, &o, true)
+		m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+		chosen := rnd.Perm(mpegts.Null)[:pids]
+		var counters [2][mpegts.Null]int
+		for i := 0; i < 2*pids+2000; i++ {
+			f, ok := s.Next()
+			if !ok {
+				t.Fatal("the streams have ended")
+			}
+			b := bytes.Clone(f.Bytes)
+			for at := len(b) - 7*mpegts.Bytes; at < len(b); at += mpegts.Bytes {
+				pid, which := chosen[rnd.IntN(pids)], rnd.IntN(100)
+				cc := &counters[i%2][pid]
+				*cc = (*cc + 1) % 16
+				b[at+1], b[at+2], b[at+3] = byte(pid>>8), byte(pid), 0x10
+				switch which {
+				case 0:
+					*cc = (*cc + rnd.IntN(16)) % 16
+				case 1:
+					b[at+1] |= 0x80
+				case 2:
+					b[at+3] |= 0x80
+				}
+				b[at+3] |= byte(*cc)
+			}
+			r.frame(t, epoch+f.At, b)
+			m.Frame(epoch+f.At, b)
+		}
+		got, _, err := r.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(m.Streams(), got, exact); d != "" {
+			t.Errorf("seed %d, %d PIDs, oracle and program:\n%s", seed, pids, d)
+		}
+		if n := len(got[0].PIDs); n != min(pids, 255) {
+			t.Errorf("seed %d: %d PIDs of %d", seed, n, pids)
+		}
+	}
+}
+
 // TestSpoiltFramesAreFollowedAsTheOracleDoes: bytes of frames are changed, and frames cut.
 func TestSpoiltFramesAreFollowedAsTheOracleDoes(t *testing.T) {
 	for _, xdp := range []bool{true, false} {

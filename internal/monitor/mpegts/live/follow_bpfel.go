@@ -34,29 +34,56 @@ type followMpegtsFlow struct {
 		_   structs.HostLayout
 		Val uint32
 	}
-	Epoch           uint32
-	Pids            uint8
-	Rtp             uint8
-	Type            uint8
-	Unused          uint8
-	Ssrc            uint32
-	Expected        uint16
-	Bad             uint16
-	_               [4]byte
-	Came            uint64
-	First           uint64
-	Last            uint64
-	Datagrams       uint64
-	Packets         uint64
-	Nulls           uint64
-	Unsynced        uint64
-	Unfollowed      uint64
+	Epoch       uint32
+	Pids        uint8
+	Rtp         uint8
+	Type        uint8
+	Unused      uint8
+	DataCheck   uint32
+	First       uint64
+	Last        uint64
+	Longest     uint64
+	Datagrams   uint64
+	Packets     uint64
+	Nulls       uint64
+	Begun       uint64
+	WindowBytes uint64
+	Least       int64
+	Most        int64
+	ByteTime    uint64
+	PcrLast     uint64
+	LastAt      uint64
+	PcrPid      uint16
+	Pcrs        uint8
+	RateBy      uint8
+	Ssrc        uint32
+	Came        uint64
+	Expected    uint16
+	Bad         uint16
+	UnusedToo   uint32
+	Lately      [64]uint8
+	Near        [32]struct {
+		_         structs.HostLayout
+		Packets   uint64
+		Scrambled uint64
+		Check     uint32
+		Epoch     uint32
+		Pid       uint16
+		Cc        uint8
+		Known     uint8
+		Repeated  uint8
+		Unused    [3]uint8
+	}
+	PcrFirst        uint64
+	FirstAt         uint64
+	Scrambled       uint64
 	Discontinuities uint64
 	Missing         uint64
 	Duplicates      uint64
 	Declared        uint64
-	Scrambled       uint64
 	Errors          uint64
+	Unsynced        uint64
+	Unfollowed      uint64
 	RtpLost         uint64
 	RtpLate         uint64
 	RtpRestarts     uint64
@@ -65,24 +92,11 @@ type followMpegtsFlow struct {
 	Fragments       uint64
 	Silences        uint64
 	Silent          uint64
-	Longest         uint64
-	Begun           uint64
-	WindowBytes     uint64
-	Least           int64
-	Most            int64
-	ByteTime        uint64
 	Delay           uint64
 	DelayMost       uint64
 	Windows         uint64
 	Faults          uint64
-	PcrFirst        uint64
-	PcrLast         uint64
-	FirstAt         uint64
-	LastAt          uint64
-	PcrPid          uint16
-	Pcrs            uint8
-	RateBy          uint8
-	DataCheck       uint32
+	Odd             [64]uint8
 }
 
 type followMpegtsGroup struct {
@@ -105,24 +119,27 @@ type followMpegtsKey struct {
 
 type followMpegtsPids struct {
 	_    structs.HostLayout
-	At   [8192]uint8
 	Pids [256]struct {
+		_         structs.HostLayout
+		Packets   uint64
+		Scrambled uint64
+		Check     uint32
+		Epoch     uint32
+		Pid       uint16
+		Cc        uint8
+		Known     uint8
+		Repeated  uint8
+		Unused    [3]uint8
+	}
+	Faults [256]struct {
 		_               structs.HostLayout
-		Pid             uint16
-		Cc              uint8
-		Known           uint8
-		Repeated        uint8
-		Unused          [3]uint8
-		Check           uint32
-		Epoch           uint32
-		Packets         uint64
 		Discontinuities uint64
 		Missing         uint64
 		Duplicates      uint64
 		Declared        uint64
-		Scrambled       uint64
 		Errors          uint64
 	}
+	At [8192]uint8
 }
 
 type followMpegtsTotals struct {

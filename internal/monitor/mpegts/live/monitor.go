@@ -88,7 +88,7 @@ func (m *maps) streams() (all []mpegts.Stream, err error) {
 			if err := m.Maps[followMapPids].Lookup(at, &pids); err != nil {
 				return nil, fmt.Errorf("read the PIDs of a stream: %w", err)
 			}
-			s.PIDs = pidsOf(f.Pids, &pids)
+			s.PIDs = pidsOf(&f, &pids)
 			slices.SortFunc(s.PIDs, func(a, b mpegts.PID) int { return int(a.PID) - int(b.PID) })
 		}
 		all = append(all, s)

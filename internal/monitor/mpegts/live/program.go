@@ -24,7 +24,7 @@ type Options struct {
 	// Groups are the destinations of streams that are followed; port 0 is every port. None: all
 	// are.
 	Groups  []netip.AddrPort
-	Streams int           // at most; 25 KB each
+	Streams int           // at most; 28 KB each
 	Window  time.Duration // of the delay factor
 	Silence time.Duration // a pause of so long is one in which nothing came
 	Rate    float64       // media rate of every stream in bits a second; 0: by PCR or arrival
@@ -150,13 +150,16 @@ func streamOf(k *followMpegtsKey, f *followMpegtsFlow) mpegts.Stream {
 }
 
 // pidsOf returns the PIDs of a stream.
-func pidsOf(n uint8, p *followMpegtsPids) []mpegts.PID {
-	all := make([]mpegts.PID, n)
+func pidsOf(flow *followMpegtsFlow, p *followMpegtsPids) []mpegts.PID {
+	all := make([]mpegts.PID, flow.Pids)
 	for i := range all {
-		c := &p.Pids[i+1]
+		c, f := &p.Pids[i+1], &p.Faults[i+1]
+		if i < len(flow.Near) {
+			c = &flow.Near[i]
+		}
 		all[i] = mpegts.PID{PID: c.Pid, Counts: mpegts.Counts{Packets: c.Packets,
-			Discontinuities: c.Discontinuities, Missing: c.Missing, Duplicates: c.Duplicates,
-			Declared: c.Declared, Scrambled: c.Scrambled, Errors: c.Errors}}
+			Discontinuities: f.Discontinuities, Missing: f.Missing, Duplicates: f.Duplicates,
+			Declared: f.Declared, Scrambled: c.Scrambled, Errors: f.Errors}}
 	}
 	return all
 }
