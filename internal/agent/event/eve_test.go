@@ -135,3 +135,71 @@ func TestEventsOfThreeVersions(t *testing.T) {
 		t.Errorf("%d, %v", r, err)
 	}
 }
+
+// TestEventsBehindAHeaderOfSyslog: Suricata and pfSense send records to syslog, and each line of
+// such a file was malformed. A line of another program is none of Suricata's, whatever it says.
+func TestEventsBehindAHeaderOfSyslog(t *testing.T) {
+	const record = `{"timestamp":"2026-11-30T20:10:30.123456+0900","event_type":"alert",` +
+		`"src_ip":"198.51.100.7","alert":{"severity":1}}`
+	for head, want := range map[string]Result{
+		"":       Matched,
+		" ":      Matched,
+		"\ufeff": Matched,
+		"@cee: ": Matched,
+		"<134>Nov 30 12:00:00 pfsense suricata: ":                                Matched,
+		"<134>Nov 30 12:00:00 pfsense suricata[4711]: ":                          Matched,
+		"Nov 30 12:00:00 ids suricata[4711]: @cee: ":                             Matched,
+		"2026-11-30T12:00:00.123456+00:00 ids suricata[4711]: ":                  Matched,
+		"<134>1 2026-11-30T12:00:00Z ids suricata 4711 - - ":                     Matched,
+		`<134>1 2026-11-30T12:00:00Z ids suricata 4711 - [meta sequenceId="9"] `: Matched,
+		"Nov 30 12:00:00 ids suricata[4711]: [100] Notice: ":                     Other,
+		"Nov 30 12:00:00 ids httpd[4711]: ":                                      Other,
+		"Nov 30 12:00:00 ids httpd: suricata: ":                                  Other,
+		"<134>1 2026-11-30T12:00:00Z ids httpd 4711 - - suricata: ":              Other,
+		"Nov 30 12:00:00 ids httpd: Nov 30 12:00:00 ids suricata: ":              Other,
+	} {
+		m := New(source(t, "where alert.severity = 1"), nil, nil)
+		e, r, err := m.Match([]byte(head+record), time.Now())
+		if err != nil || r != want || r == Matched && e.Text() != "198.51.100.7/32" {
+			t.Errorf("%q: %d %s %v", head, r, e.Text(), err)
+		}
+	}
+	for _, line := range []string{"x " + record, "[" + record + "]", record + record,
+		record[:90], "suricata: " + record} {
+		m := New(source(t, "where alert.severity = 1"), nil, nil)
+		if _, r, err := m.Match([]byte(line), time.Now()); r != Other || err == nil {
+			t.Errorf("%s: %d %v", line, r, err)
+		}
+	}
+}
+
+// TestNumbersInQuotesAreNumbers: a converter, or nginx' $status, writes "401", and `= 401`, `< 2`
+// and `!= 200` never held.
+func TestNumbersInQuotesAreNumbers(t *testing.T) {
+	for value, want := range map[string]map[string]bool{
+		`"2"`: {"= 2": true, "<= 2": true, "< 2": false, "!= 2": false, "!= 3": true,
+			"{ 1, 2 }": true},
+		`"2.0"`:    {"= 2": true, "> 1": true},
+		`"-1"`:     {"< 0": true},
+		`"1e1"`:    {"= 10": true},
+		`"02"`:     {"= 2": false, "!= 2": false},
+		`"0x2"`:    {"= 2": false},
+		`"2 "`:     {"= 2": false},
+		`"1_0"`:    {"= 10": false},
+		`"+2"`:     {"= 2": false},
+		`"inf"`:    {"> 1": false},
+		`""`:       {"!= 2": false},
+		`"1-2"`:    {"!= 2": false, "> 0": false},
+		`["2"]`:    {"= 2": true},
+		`"\u0032"`: {"= 2": false},
+	} {
+		for where, want := range want {
+			m := New(source(t, "where alert.severity "+where), nil, nil)
+			line := `{"src_ip":"198.51.100.7","alert":{"severity":` + value + `}}`
+			_, r, err := m.Match([]byte(line), time.Now())
+			if err != nil || (r == Matched) != want {
+				t.Errorf("%s %s: %d %v", value, where, r, err)
+			}
+		}
+	}
+}

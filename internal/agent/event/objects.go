@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"levee/internal/lang/ast"
 	"levee/internal/lang/dnsname"
 	"levee/internal/lang/eve"
+	"levee/internal/lang/logline"
 	"levee/internal/lang/policy"
 )
 
@@ -22,6 +24,7 @@ type objects struct {
 	conds  []condition
 	add    int
 	times  []int  // fields that say when it was
+	eve    bool   // they are Suricata's
 	ports  bool   // an address may have a port behind it
 	names  bool   // names of the DNS are meant, not addresses
 	text   []byte // scratch
@@ -54,8 +57,8 @@ type condition struct {
 
 // newObjects prepares the conditions of a source.
 func newObjects(s *policy.Source, feeds feeds) *objects {
-	m := &objects{ports: s.Format == policy.JSON, root: &node{field: -1},
-		names: s.Set != nil && s.Set.Type == policy.Names}
+	m := &objects{eve: s.Format == policy.EVE, ports: s.Format == policy.JSON,
+		root: &node{field: -1}, names: s.Set != nil && s.Set.Type == policy.Names}
 	index := map[string]int{}
 	field := func(name string) int {
 		if i, ok := index[name]; ok {
@@ -156,9 +159,17 @@ func (m *objects) When() time.Time {
 
 // Match judges one record. Of a name that occurs twice in an object the last counts, as for
 // encoding/json.
-func (m *objects) Match(record []byte, _ time.Time) (subject, Result, error) {
+func (m *objects) Match(record []byte, now time.Time) (subject, Result, error) {
 	for i := range m.values {
 		m.values[i] = m.values[i][:0]
+	}
+	record = bytes.TrimPrefix(record, []byte("\ufeff"))
+	if m.eve && !bytes.HasPrefix(record, []byte("{")) {
+		of, framed := unframed(record, now)
+		if of == nil && framed {
+			return subject{}, Other, nil
+		}
+		record = of
 	}
 	s := scanner{b: record, m: m}
 	s.blank()
@@ -210,6 +221,21 @@ func nameOf(text string) (dnsname.Name, bool) {
 	return p.Name, true
 }
 
+// unframed takes the header of syslog off a record, as Suricata and pfSense send them there, and
+// the mark of an object in front of it (prefix of eve-log). It returns nothing of what another
+// program has written, or what is no object: a line of syslog holds whatever its sender likes.
+func unframed(line []byte, now time.Time) (record []byte, framed bool) {
+	h, message := logline.Split(line, now)
+	message = bytes.TrimLeft(bytes.TrimPrefix(message, []byte("@cee:")), " \t")
+	switch {
+	case h.Program == "":
+		return message, false
+	case h.Program != "suricata" || !bytes.HasPrefix(message, []byte("{")):
+		return nil, true
+	}
+	return message, true
+}
+
 func (m *objects) holds(c *condition) bool {
 	for _, v := range m.values[c.field] {
 		if is, known := m.is(c, v); known && is != c.not {
@@ -230,7 +256,7 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 		}
 		return c.texts.have(m.unescape(v))
 	}
-	if v.text {
+	if v.text && !isNumber(v.raw) {
 		return false, false
 	}
 	if n, err := strconv.ParseInt(string(v.raw), 10, 64); err == nil {
@@ -262,6 +288,19 @@ func (m *objects) is(c *condition, v value) (is, known bool) {
 	}
 	n := int64(f)
 	return float64(n) == f && c.numbers[n], true
+}
+
+// isNumber tells whether a text is a number as JSON writes it: converters of records, and formats
+// of logs such as nginx', write numbers in quotes.
+func isNumber(b []byte) bool {
+	digits := bytes.TrimPrefix(b, []byte("-"))
+	if len(digits) == 0 || digits[0] < '0' || digits[0] > '9' ||
+		len(digits) > 1 && digits[0] == '0' && digits[1] != '.' {
+		return false
+	}
+	return !bytes.ContainsFunc(digits, func(r rune) bool {
+		return !strings.ContainsRune("0123456789.eE+-", r)
+	})
 }
 
 // unescape is the text of a value; it is valid until the next call.
