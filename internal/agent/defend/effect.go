@@ -153,8 +153,12 @@ func (w *Watcher) finish(ctx context.Context, a answer) {
 		w.regulars.rules(w.slots(a.rules))
 	}
 	w.step(ctx, a.event)
+	seen := len(w.strangers) > 0
 	w.strangers = map[string]bool{}
-	limits, _ := w.floods.Strangers(time.Now())
+	limits, _, _ := w.floods.Strangers(time.Now())
+	if len(limits) > 0 && !seen {
+		w.newcomers.Begin(time.Now())
+	}
 	for _, l := range limits {
 		w.strangers[l.Rule.Label] = true
 	}

@@ -241,6 +241,38 @@ func TestAFloodAtTheBeginningCutsNoClients(t *testing.T) {
 	}
 }
 
+// TestWhatRulesLeaveShortlyAfterTheBeginningIsDropped: in the agent's first ten seconds what rules
+// left of a flood was taken for usual, up to a quarter of what is too much. 3.4 % of datagrams to
+// all lengths passed for as long as they came.
+func TestWhatRulesLeaveShortlyAfterTheBeginningIsDropped(t *testing.T) {
+	for _, before := range []time.Duration{8 * time.Second, 11 * time.Second} {
+		a := attacked(t, before, 5*time.Second, &stream{rate: 60_000,
+			make: func(r *rand.Rand) packet.Spec {
+				return packet.Spec{From: forgedSource(r), TTL: new(uint8(40 + r.IntN(80))),
+					FromPort: labPort(r), ToPort: new(uint16(5000)),
+					To: netip.MustParseAddr("255.255.255.255"), Payload: some(r, 20+r.IntN(381))}
+			}})
+		if a.dropped < 0.99 || a.lost > 0.001 {
+			t.Errorf("after %s: %.2f %% were dropped from two seconds on, and %.3f %% of clients' "+
+				"packets: %+v", before, 100*a.dropped, 100*a.lost, a.all)
+		}
+	}
+}
+
+// TestStrangersShareWhatIsUsualOfThem: 400 packets a second of clients that are known were usual,
+// and twice as many of a flood were left to strangers, who had sent a few.
+func TestStrangersShareWhatIsUsualOfThem(t *testing.T) {
+	before := sessions(200, 77, 0)
+	flood := sentTwice()
+	flood.rate = 40_000
+	a := attacked(t, 20*time.Second, 5*time.Second, flood, before)
+	if a.dropped < 0.99 || a.lost > 0.001 || before.dropped > 0.02*before.came {
+		t.Errorf("%.2f %% were dropped from two seconds on, %.3f %% of clients' packets, and "+
+			"%.2f %% of sessions: %+v", 100*a.dropped, 100*a.lost,
+			100*before.dropped/before.came, a.all)
+	}
+}
+
 // TestAFloodInClientsNamesAtTheBeginningCutsNone: half of the clients' datagrams were dropped as
 // long as a flood went on in their names, by the few good packets of the agent's first seconds.
 func TestAFloodInClientsNamesAtTheBeginningCutsNone(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // stranger takes a packet that came while a limit on strangers, or a flood before it, was there.
 func (w *Watcher) stranger(now time.Time, p *packet.Packet, weight float64) {
-	if p.IsIP() && !w.regulars.isRegular(p.Src) {
+	if p.IsIP() && (w.newcomers.Spares(p.Src) || !w.regulars.isRegular(p.Src)) {
 		w.newcomers.Came(now, p.Src, weight)
 	}
 }
@@ -21,13 +21,13 @@ func (w *Watcher) mostOfNewcomer() float64 {
 	return max(minOfSource, mostStrange*w.regulars.typical)
 }
 
-// dismiss has limits on strangers spare those no more that send more than clients do.
+// dismiss has limits on strangers spare those no more that send more than clients do, or are gone.
 func (w *Watcher) dismiss(ctx context.Context, now time.Time) {
-	out := w.newcomers.TooMuch(now, w.mostOfNewcomer())
+	out := w.newcomers.Leaves(now, w.mostOfNewcomer())
 	if len(out) == 0 {
 		return
 	}
-	limits, _ := w.floods.Strangers(now)
+	limits, _, _ := w.floods.Strangers(now)
 	for _, l := range limits {
 		if text, n := newcomers.Without(l.Rule.Rule, out); n > 0 {
 			w.step(ctx, episode.Event{Spared: &episode.Spared{Label: l.Rule.Label, Rule: text,
@@ -38,7 +38,7 @@ func (w *Watcher) dismiss(ctx context.Context, now time.Time) {
 
 // welcome has limits on strangers spare newcomers, as long as these hold a flood.
 func (w *Watcher) welcome(ctx context.Context, now time.Time) {
-	limits, hold := w.floods.Strangers(now)
+	limits, hold, drops := w.floods.Strangers(now)
 	if w.welcomes = hold; !hold {
 		switch {
 		case !w.floods.Busy():
@@ -48,7 +48,7 @@ func (w *Watcher) welcome(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	all := w.newcomers.Clients(now, w.mostOfNewcomer())
+	all := w.newcomers.Clients(now, w.mostOfNewcomer(), drops)
 	for _, l := range limits {
 		if text, added := newcomers.Sparing(l.Rule.Rule, all); len(added) > 0 {
 			w.newcomers.Spared(now, added)

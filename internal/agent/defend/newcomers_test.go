@@ -75,16 +75,38 @@ func TestBotsThatWaitedAreSparedNoMore(t *testing.T) {
 	}
 }
 
+// TestNewClientsAreServedBesideBotsThatSendOn: beside 6,000 bots with a port each 98 % of what new
+// clients sent was dropped for as long as these came.
+func TestNewClientsAreServedBesideBotsThatSendOn(t *testing.T) {
+	before, later := sessions(100, 77, 0), sessions(100, 79, 26*time.Second)
+	known := sessions(100, 79, 34*time.Second) // the same, eight seconds after they came
+	flood := &stream{rate: 60_000, make: func(r *rand.Rand) packet.Spec {
+		s := likeClients(r)
+		from, _, own := bot(r, 6000)
+		s.From, s.FromPort, s.ToPort = from, labPort(own), new(uint16(27015))
+		return s
+	}}
+	a := attacked(t, 20*time.Second, 20*time.Second, flood, before, later, known)
+	lost := known.dropped / known.came
+	if a.dropped < 0.99 || a.lost > 0.001 || before.dropped > 0.001*before.came || lost > 0.7 {
+		t.Errorf("%.2f %% dropped from two seconds on, %.3f %% of clients' packets, %.1f %% of "+
+			"sessions, %.1f %% of new ones eight seconds later: %+v", 100*a.dropped, 100*a.lost,
+			100*before.dropped/before.came, 100*lost, a.all)
+	}
+}
+
 // TestALimitHasRoomForSoManyNewcomers: a list of a rule has 256 places.
 func TestALimitHasRoomForSoManyNewcomers(t *testing.T) {
-	var more []netip.Addr
+	var more []netip.Prefix
 	for i := range 2 * known.Most {
-		more = append(more, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+		a := netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
+		more = append(more, netip.PrefixFrom(a, 32))
 	}
-	more = append(more, netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8::1"))
+	more = append(more, netip.MustParsePrefix("198.51.100.9/32"),
+		netip.MustParsePrefix("2001:db8::/64"))
 	const text = `limit udp not from { 192.0.2.1, 198.51.100.0/24 } to 192.0.2.9 rate 90/s as "f"`
 	for _, c := range []struct {
-		more []netip.Addr
+		more []netip.Prefix
 		n    int
 		want string
 	}{

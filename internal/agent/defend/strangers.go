@@ -112,7 +112,7 @@ func (j *job) spared(share float64) (out spared) {
 
 // limitStrangers limits the kind of the flood for whoever did not come before it, where nothing
 // else tells it from clients: known clients are served as before, and new ones share with the flood
-// what is usual and as much again (docs/explanation/decisions/0209-strangers.md).
+// what is usual of such, and as much again (docs/explanation/decisions/0209-strangers.md).
 func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	row, to := j.Alarm.Kind.Row(), hostText(j.Alarm.To)
 	is := func(p *packet.Packet) bool { return isOf(&j.Alarm, p) }
@@ -132,7 +132,27 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	if row.Proves && len(j.ports) > 0 {
 		text += " port " + portList(j.ports)
 	}
-	rate := max(2*j.Alarm.UsualAll, min(j.tooMuch()/10, ofStranger*j.Alarm.All), minOfSource)
+	named := spared.named
+	strange := func(s *signature.Sample) (n, all int) {
+		each(s, func(p *packet.Packet, _ []byte) {
+			if is(p) {
+				all++
+				if !named.Has(p.Src) {
+					n++
+				}
+			}
+		})
+		return n, all
+	}
+	lost, all := strange(j.good)
+	for _, v := range j.visits { // who comes after the list is made is in it only by his network
+		at := slices.IndexFunc(networks, func(n known.Network) bool { return n.Contains(v.from) })
+		if at >= 0 && v.at.Sub(networks[at].Since) < newFor {
+			lost++
+		}
+	}
+	usual := j.Alarm.UsualAll * min(1, float64(lost)/float64(max(1, all)))
+	rate := max(2*usual, min(j.tooMuch()/10, ofStranger*j.Alarm.All), minOfSource)
 	text += rateText(rate)
 	if _, ok := valid(text); !ok || row.Limit == "" { // its layout is one of many lines
 		return out, "the language has none for this kind"
@@ -140,25 +160,11 @@ func (j *job) limitStrangers() (out incident.Rule, fault string) {
 	out.Label, out.State = episode.Label(j.ID, j.Round, 0), incident.Waiting
 	out.Rule, out.Action = written(text, j.Of, out.Label), episode.Limit
 	out.Why = "nothing tells it from clients but that these came before it"
-	named, part := spared.named, max(0, 1-rate/max(1, j.Alarm.All))
-	strange := func(s *signature.Sample) (n int) {
-		each(s, func(p *packet.Packet, _ []byte) {
-			if is(p) && !named.Has(p.Src) {
-				n++
-			}
-		})
-		return n
-	}
-	lost := strange(j.good)
-	for _, v := range j.visits { // who comes after the list is made is in it only by his network
-		at := slices.IndexFunc(networks, func(n known.Network) bool { return n.Contains(v.from) })
-		if at >= 0 && v.at.Sub(networks[at].Since) < newFor {
-			lost++
-		}
-	}
+	part := max(0, 1-rate/max(1, j.Alarm.All))
 	lost = min(lost, j.good.Len()) // visits are of more than the sample holds
 	one := signature.Judged{Packets: j.good.Len(), Dropped: int(part * float64(lost))}
-	out.Coverage = part * float64(strange(j.flood)) / float64(max(1, j.flood.Len()))
+	comes, _ := strange(j.flood)
+	out.Coverage = part * float64(comes) / float64(max(1, j.flood.Len()))
 	out.Predicted, out.AtMost = one.Collateral(), one.Highest()
 	return out, j.worth(&out)
 }

@@ -160,7 +160,7 @@ func (d *Detector) mute(n *node, k kind.Kind, now time.Time) bool {
 	case d.fixed():
 		return false
 	case d.begin.again.Has(k):
-		return !d.begin.odd.Has(k)
+		return !d.begin.odd.Has(k) && !d.isLeft(k, now)
 	case d.begin.waits.Has(k):
 		return false
 	}

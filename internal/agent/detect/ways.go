@@ -56,6 +56,15 @@ func (d *Detector) Sent(packets float64) {
 	}
 }
 
+// isLeft says whether more of a kind comes beside what rules drop than before the flood, and nobody
+// answers it: rules have left it. Of an agent that began amid the flood nobody knows what was
+// before.
+func (d *Detector) isLeft(k kind.Kind, now time.Time) bool {
+	all, was := k.Row().All, &d.ways.calm[0].all
+	return d.isDropping(now) && d.ways.alone.Has(k) && was[kind.CountSamples] > 0 &&
+		d.root.sum[all]-was[all] > leftLeast
+}
+
 // Of what nobody answers less is too much. One reading may be of the time before it came.
 const (
 	lonely    = 0.5 // of the floor

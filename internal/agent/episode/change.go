@@ -251,18 +251,22 @@ func (m *Machine) change(now time.Time) {
 	}
 }
 
-// Strangers returns the limits in force on who did not come before a flood, and whether one of them
-// holds a flood.
-func (m *Machine) Strangers(now time.Time) (out []Live, hold bool) {
+// Strangers returns the limits in force on who did not come before a flood, whether one of them
+// holds a flood, and how many packets a second all rules of such floods drop.
+func (m *Machine) Strangers(now time.Time) (out []Live, hold bool, drops float64) {
+	of := map[*flood]bool{}
 	var limits []*rule
 	for _, r := range m.live {
 		if u := m.unit(r.detector); u != nil && r.State == incident.Live &&
 			answerOf(&r.Rule, u.Detect) == LimitStrangers {
 			limits = append(limits, r)
 			hold = hold || now.Sub(r.active) < loosenedIn
+			if !of[r.of] {
+				of[r.of], drops = true, drops+r.of.drops
+			}
 		}
 	}
-	return m.copies(limits), hold
+	return m.copies(limits), hold, drops
 }
 
 // spare has a rule in force go on by another text, which spares more, or fewer.

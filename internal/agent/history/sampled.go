@@ -8,16 +8,17 @@ import (
 // Sampled sums up sampled packets by protocol and source until they are taken. The zero value is
 // ready. It may be used concurrently.
 type Sampled struct {
-	mu   sync.Mutex
-	sums map[sampledKey]*sampledSum
-	devs map[string]bool
+	mu      sync.Mutex
+	devs    map[string]*sampledDev
+	sources int // of all interfaces
 }
 
-// sampledKey is a protocol of an interface, or else a source; that of the others is not valid. Keys
-// of series are made once they are taken, as most packets are of a few sources.
-type sampledKey struct {
-	dev, protocol string
-	source        netip.Addr
+// sampledDev holds the sums of an interface, by protocol and by source. The source that is not
+// valid has those that are not told apart. Keys of series are made once they are taken, as most
+// packets are of a few sources.
+type sampledDev struct {
+	protocols map[string]*sampledSum
+	sources   map[netip.Addr]*sampledSum
 }
 
 type sampledSum struct{ packets, bytes float64 }
@@ -35,9 +36,23 @@ func (s *Sampled) Add(dev, protocol string, source netip.Addr, weight float64, b
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.observe(dev)
-	s.add(sampledKey{dev: dev, protocol: protocol}, weight, bytes)
-	s.add(sampledKey{dev: dev, source: source}, weight, bytes)
+	d := s.observe(dev)
+	sum := d.protocols[protocol]
+	if sum == nil {
+		sum = &sampledSum{}
+		d.protocols[protocol] = sum
+	}
+	sum.add(weight, bytes)
+	if sum = d.sources[source]; sum == nil && s.sources >= mostSampled {
+		source = netip.Addr{}
+		sum = d.sources[source]
+	}
+	if sum == nil {
+		sum = &sampledSum{}
+		d.sources[source] = sum
+		s.sources++
+	}
+	sum.add(weight, bytes)
 }
 
 // Observe says that packets of an interface are sampled, also where none came.
@@ -47,56 +62,56 @@ func (s *Sampled) Observe(dev string) {
 	s.observe(dev)
 }
 
-func (s *Sampled) observe(dev string) {
-	if s.sums == nil {
-		s.sums, s.devs = map[sampledKey]*sampledSum{}, map[string]bool{}
+func (s *Sampled) observe(dev string) *sampledDev {
+	d := s.devs[dev]
+	if d == nil {
+		d = &sampledDev{map[string]*sampledSum{}, map[netip.Addr]*sampledSum{}}
+		if s.devs == nil {
+			s.devs = map[string]*sampledDev{}
+		}
+		s.devs[dev] = d
 	}
-	s.devs[dev] = true
+	return d
 }
 
-func (s *Sampled) add(k sampledKey, weight float64, bytes int) {
-	sum := s.sums[k]
-	if sum == nil && k.protocol == "" && len(s.sums) >= mostSampled {
-		k = sampledKey{dev: k.dev}
-		sum = s.sums[k]
-	}
-	if sum == nil {
-		sum = &sampledSum{}
-		s.sums[k] = sum
-	}
-	sum.packets += weight
-	sum.bytes += weight * float64(bytes)
+func (s *sampledSum) add(weight float64, bytes int) {
+	s.packets += weight
+	s.bytes += weight * float64(bytes)
 }
 
-// key is that of the series.
-func (k sampledKey) key() Key {
+// sourceText is a source in the key of its series.
+func sourceText(a netip.Addr) string {
 	switch {
-	case k.protocol != "":
-		return Key{k.dev, Protocol, k.protocol}
-	case k.source.Is4():
-		return Key{k.dev, Source, k.source.String()}
-	case k.source.Is6():
-		return Key{k.dev, Source, netip.PrefixFrom(k.source, 64).String()}
+	case a.Is4():
+		return a.String()
+	case a.Is6():
+		return netip.PrefixFrom(a, 64).String()
 	}
-	return Key{k.dev, Source, Others}
+	return Others
 }
 
 // Take returns what was added since it was taken last.
 func (s *Sampled) Take() []Amount {
 	s.mu.Lock()
-	sums, devs := s.sums, s.devs
-	s.sums, s.devs = nil, nil
+	devs := s.devs
+	s.devs, s.sources = nil, 0
 	s.mu.Unlock()
 	var out []Amount
-	for dev := range devs {
-		out = append(out, Amount{Series: Series{Key: Key{dev, Protocol, Others}}})
-		if sums[sampledKey{dev: dev}] == nil {
-			out = append(out, Amount{Series: Series{Key: Key{dev, Source, Others}}})
+	for dev, d := range devs {
+		add := func(by Kind, name string, sum *sampledSum) {
+			out = append(out, Amount{Series: Series{Key: Key{dev, by, name}},
+				Packets: uint64(sum.packets + 0.5), Bytes: uint64(sum.bytes + 0.5)})
 		}
-	}
-	for k, sum := range sums {
-		out = append(out, Amount{Series: Series{Key: k.key()}, Packets: uint64(sum.packets + 0.5),
-			Bytes: uint64(sum.bytes + 0.5)})
+		add(Protocol, Others, &sampledSum{})
+		if d.sources[netip.Addr{}] == nil {
+			add(Source, Others, &sampledSum{})
+		}
+		for protocol, sum := range d.protocols {
+			add(Protocol, protocol, sum)
+		}
+		for source, sum := range d.sources {
+			add(Source, sourceText(source), sum)
+		}
 	}
 	return out
 }

@@ -3,7 +3,9 @@
 package newcomers
 
 import (
+	"cmp"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,18 +15,37 @@ import (
 )
 
 // Sources are those of a flood that a limit on strangers holds. Who comes once that is in force,
-// and comes again as clients do, is told from it by samples of what the limit drops.
+// and comes again as clients do, is told from it by samples of what the limit drops. A source of
+// IPv6 is a /64: a host draws its addresses there.
 type Sources struct {
-	of      map[netip.Addr]coming
-	since   time.Time // of the first
+	of      map[netip.Prefix]coming
+	since   time.Time // that all of them are seen
 	packets float64   // of all of them, from
 	from    time.Time // then on, and
 	rate    float64   // a second in the time before that; 0: there was none
 	swept   time.Time // when room was made last
-	// Packets of those that a limit spares, since a time, and who sent more than clients do then.
-	spared map[netip.Addr]float64
+	// Those that a limit spares, since when their packets are counted, and who sent more than
+	// clients do then.
+	spared map[netip.Prefix]sparedOne
 	watch  time.Time
-	out    map[netip.Addr]bool
+	out    map[netip.Prefix]bool
+}
+
+// sparedOne is a source that a limit spares.
+type sparedOne struct {
+	packets float64   // since they are counted
+	rate    float64   // a second in the time before that
+	last    time.Time // it came
+}
+
+// network returns the source that an address is of.
+func network(a netip.Addr) netip.Prefix {
+	bits := 32
+	if !a.Is4() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // of no address there is none
+	return p
 }
 
 // coming is one of them.
@@ -45,31 +66,41 @@ const (
 	goneAfter  = 3 * time.Second
 	watched    = 3 * time.Second // in which spared sources are counted
 	learning   = 4 * time.Second // in which most of a flood that comes again has done so
-	// ofComing is the share of what comes that newcomers have at most. Where more come again, the
-	// flood does.
+	// silent is the time after which who is spared leaves his place to others.
+	silent = 30 * time.Second
+	// ofComing is the share of what strangers send that newcomers have at most. Where more come
+	// again, the flood does: ofLate is the share of it that late ones have.
 	ofComing = 0.02
-	// unseen is the number of samples that one of the flood would have before its first. It has
-	// none then with a chance of 0.7 %.
-	unseen = 5
+	ofLate   = 0.01
+	// unseen is the number of samples that one of the flood would have before its first: it has
+	// none then with a chance of 1.8 %.
+	unseen = 4
 )
+
+// Begin says that all sources are seen from now on, as a limit on strangers has come into force.
+// Before that a greylist, of which nobody tells, may have taken the first packets of each.
+func (n *Sources) Begin(now time.Time) { n.since = now }
 
 // Came takes a sample of a stranger, which stands for so many packets.
 func (n *Sources) Came(now time.Time, from netip.Addr, weight float64) {
 	if n.of == nil {
-		n.of, n.since, n.from = map[netip.Addr]coming{}, now, now
+		n.of, n.from = map[netip.Prefix]coming{}, now
+		n.since = now
 	}
 	if now.Sub(n.from) >= learning {
 		n.rate, n.packets, n.from = n.packets/now.Sub(n.from).Seconds(), 0, now
 	}
 	n.packets += weight
-	if n.Spares(from) {
-		n.spared[from] += weight
+	who := network(from)
+	if s, is := n.spared[who]; is {
+		s.packets, s.last = s.packets+weight, now
+		n.spared[who] = s
 		return
 	}
-	if n.out[from] {
+	if n.out[who] {
 		return
 	}
-	c, there := n.of[from]
+	c, there := n.of[who]
 	if !there {
 		if len(n.of) >= mostComing && !n.makesRoom(now) {
 			return
@@ -79,7 +110,7 @@ func (n *Sources) Came(now time.Time, from netip.Addr, weight float64) {
 	c.last = now
 	c.samples++
 	c.packets += weight
-	n.of[from] = c
+	n.of[who] = c
 }
 
 // makesRoom lets go of who came once, and of who is gone.
@@ -88,62 +119,80 @@ func (n *Sources) makesRoom(now time.Time) bool {
 		return false
 	}
 	n.swept = now
-	maps.DeleteFunc(n.of, func(_ netip.Addr, c coming) bool {
+	maps.DeleteFunc(n.of, func(_ netip.Prefix, c coming) bool {
 		gone := now.Sub(c.last)
 		return gone > againFor || c.samples == 1 && gone > onceFor
 	})
 	return len(n.of) < mostComing
 }
 
-// Clients returns who comes again like clients, the first first: all who do where these are few, as
-// of a flood from drawn addresses; else those that came so late that the flood has nobody like
-// them. Who sends more than so many packets a second is no client.
-func (n *Sources) Clients(now time.Time, most float64) []netip.Addr {
-	again := func(c coming) bool {
-		return c.packets <= most*now.Sub(c.first).Seconds() && c.samples >= comesAgain &&
-			c.last.Sub(c.first) >= comesFor && now.Sub(c.last) < goneAfter
-	}
-	late := func(c coming) bool {
-		rate := float64(c.samples) / now.Sub(c.first).Seconds()
-		return again(c) && rate*c.first.Sub(n.since).Seconds() >= unseen
-	}
-	kinds := []func(coming) bool{again, late}
-	if now.Sub(n.since) < learning { // who has yet to come again is no reason
-		kinds = kinds[1:]
-	}
+// Clients returns who comes again like clients: all who do where these are few, as of a flood from
+// drawn addresses; else those that came so late that the flood has few like them, as many as have a
+// small share of the flood, of which rules drop so many packets a second: the limit may hold what
+// little other rules leave. The surest come first. Who sends more than most packets a second is no
+// client.
+func (n *Sources) Clients(now time.Time, most, drops float64) []netip.Prefix {
 	rate := n.rate
 	if rate == 0 {
 		rate = n.packets / max(1, now.Sub(n.from).Seconds())
 	}
-	for _, is := range kinds {
-		var out []netip.Addr
-		sum := 0.0
-		for from, c := range n.of {
-			if is(c) {
-				out, sum = append(out, from), sum+c.packets/now.Sub(c.first).Seconds()
-			}
-		}
-		if sum <= ofComing*rate {
-			slices.SortFunc(out, func(a, b netip.Addr) int {
-				if d := n.of[a].first.Compare(n.of[b].first); d != 0 {
-					return d
-				}
-				return a.Compare(b)
-			})
-			return out
+	var again []netip.Prefix
+	sum := 0.0
+	for from, c := range n.of {
+		if c.packets <= most*now.Sub(c.first).Seconds() && c.samples >= comesAgain &&
+			c.last.Sub(c.first) >= comesFor && now.Sub(c.last) < goneAfter {
+			again, sum = append(again, from), sum+c.rate(now)
 		}
 	}
-	return nil
+	missed := make(map[netip.Prefix]float64, len(again))
+	for _, from := range again {
+		c := n.of[from]
+		missed[from] = c.missed(now, n.since)
+	}
+	slices.SortFunc(again, func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(missed[b], missed[a]), a.Compare(b))
+	})
+	// who has yet to come again is no reason
+	if now.Sub(n.since) >= learning && sum <= ofComing*rate {
+		return again
+	}
+	sum = 0
+	for _, s := range n.spared {
+		sum += s.rate
+	}
+	return slices.DeleteFunc(again, func(from netip.Prefix) bool {
+		c := n.of[from]
+		if missed[from] < unseen || sum+c.rate(now) > ofLate*max(rate, drops) {
+			return true
+		}
+		sum += c.rate(now)
+		return false
+	})
+}
+
+// rate returns the packets a second of a source since it came.
+func (c *coming) rate(now time.Time) float64 { return c.packets / now.Sub(c.first).Seconds() }
+
+// missed returns the number of samples that a source would have had before its first, had it come
+// since a time. Of those that it has so many are sure as chance leaves: one standard deviation
+// less.
+func (c *coming) missed(now, since time.Time) float64 {
+	n := float64(c.samples)
+	return (n - math.Sqrt(n)) / now.Sub(c.first).Seconds() * c.first.Sub(since).Seconds()
 }
 
 // Spared notes sources that a limit spares from now on.
-func (n *Sources) Spared(now time.Time, all []netip.Addr) {
+func (n *Sources) Spared(now time.Time, all []netip.Prefix) {
 	if n.spared == nil {
-		n.spared, n.out, n.watch = map[netip.Addr]float64{}, map[netip.Addr]bool{}, now
+		n.spared, n.out, n.watch = map[netip.Prefix]sparedOne{}, map[netip.Prefix]bool{}, now
 	}
-	for _, a := range all {
-		delete(n.of, a)
-		n.spared[a] = 0
+	for _, from := range all {
+		s := sparedOne{last: now}
+		if c, was := n.of[from]; was {
+			s.rate = c.rate(now)
+		}
+		delete(n.of, from)
+		n.spared[from] = s
 	}
 }
 
@@ -152,47 +201,58 @@ func (n *Sources) Rest() { *n = Sources{spared: n.spared, watch: n.watch, out: n
 
 // Spares says whether a limit spares a source.
 func (n *Sources) Spares(from netip.Addr) bool {
-	_, is := n.spared[from]
+	_, is := n.spared[network(from)]
 	return is
 }
 
-// TooMuch returns spared sources that send more than so many packets a second now, as bots do that
-// waited for it. They are newcomers no more.
-func (n *Sources) TooMuch(now time.Time, most float64) (all []netip.Addr) {
+// Leaves returns spared sources that are newcomers no more: those that send more than so many
+// packets a second now, as bots do that waited for it, and those that are gone.
+func (n *Sources) Leaves(now time.Time, most float64) (all []netip.Prefix) {
 	bar := most * (1 + now.Sub(n.watch).Seconds())
-	for a, packets := range n.spared {
-		if packets > bar {
-			all = append(all, a)
-			delete(n.spared, a)
-			if len(n.out) < mostComing {
-				n.out[a] = true
-			}
+	for from, s := range n.spared {
+		much := s.packets > bar
+		if much || now.Sub(s.last) > silent {
+			all = append(all, from)
+			delete(n.spared, from)
+		}
+		if much && len(n.out) < mostComing {
+			n.out[from] = true
 		}
 	}
-	if now.Sub(n.watch) >= watched {
+	if long := now.Sub(n.watch); long >= watched {
 		n.watch = now
-		for a := range n.spared {
-			n.spared[a] = 0
+		for from, s := range n.spared {
+			s.packets, s.rate = 0, s.packets/long.Seconds()
+			n.spared[from] = s
 		}
 	}
 	return all
 }
 
 // Without returns a limit on strangers that spares some sources no more, and how many it had.
-func Without(text string, some []netip.Addr) (_ string, n int) {
+func Without(text string, some []netip.Prefix) (_ string, n int) {
 	head, words, tail, ok := listed(text)
 	if !ok {
 		return text, 0
 	}
 	was := len(words)
 	words = slices.DeleteFunc(words, func(word string) bool {
-		a, err := netip.ParseAddr(word)
-		return err == nil && slices.Contains(some, a)
+		p, ok := parsed(word)
+		return ok && slices.Contains(some, p)
 	})
 	if len(words) == 0 { // a list has one
 		return text, 0
 	}
 	return head + strings.Join(words, ", ") + tail, was - len(words)
+}
+
+// parsed reads an address or a network of a list.
+func parsed(word string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(word); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(word)
+	return p, err == nil
 }
 
 // listed takes a limit on strangers apart at its list.
@@ -205,27 +265,23 @@ func listed(text string) (head string, words []string, tail string, ok bool) {
 
 // Sparing returns a limit on strangers with more sources that it spares, as far as it has room, and
 // those.
-func Sparing(text string, more []netip.Addr) (_ string, added []netip.Addr) {
+func Sparing(text string, more []netip.Prefix) (_ string, added []netip.Prefix) {
 	head, words, tail, ok := listed(text)
 	if !ok {
 		return text, nil
 	}
-	var all []netip.Prefix
-	for _, word := range words {
-		p, err := netip.ParsePrefix(word)
-		if err != nil {
-			a, err := netip.ParseAddr(word)
-			if err != nil {
-				return text, nil // of a later version
-			}
-			p = netip.PrefixFrom(a, a.BitLen())
+	all := make([]netip.Prefix, len(words))
+	for i, word := range words {
+		if all[i], ok = parsed(word); !ok {
+			return text, nil // of a later version
 		}
-		all = append(all, p)
 	}
 	named := known.NewPrefixes(all)
-	for _, a := range more {
-		if len(words) < known.Most && a.Is4() == all[0].Addr().Is4() && !named.Has(a) {
-			words, added = append(words, a.String()), append(added, a)
+	for _, from := range more {
+		if a := from.Addr(); len(words) < known.Most && a.Is4() == all[0].Addr().Is4() &&
+			!named.Has(a) {
+			words = append(words, strings.TrimSuffix(from.String(), "/32"))
+			added = append(added, from)
 		}
 	}
 	return head + strings.Join(words, ", ") + tail, added
