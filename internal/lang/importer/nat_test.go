@@ -370,7 +370,19 @@ func TestMapsOfNat(t *testing.T) {
 			`[0, {"goto": {"target": "a"}}], [1, {"goto": {"target": "a"}}]]}}}`: "pass ipv4 udp\n",
 		`{"vmap": {"key": {"numgen": {"mode": "random", "mod": 2, "offset": 0}}, "data": {"set": [` +
 			`[0, {"goto": {"target": "a"}}], [1, {"accept": null}]]}}}`: "",
-		`{"goto": {"target": "a"}}`: "pass ipv4 udp\n",
+		`{"goto": {"target": "a"}}`:                                 "pass ipv4 udp\n",
+		draws("numgen", 2, 0, `[0, "10.0.0.53"], [1, "10.0.0.54"]`): "pass ipv4 udp\n",
+		draws("jhash", 4, 0, `[{"range": [0, 2]}, "10.0.0.53"], [3, "10.0.0.54"]`): "pass ipv4 " +
+			"udp\n",
+		draws("symhash", 2, 5, `[5, {"concat": ["10.0.0.53", 80]}], [6, {"concat": ["10.0.0.54", `+
+			`81]}]`): "pass ipv4 udp\n",
+		draws("numgen", 2, 5, `[0, "10.0.0.53"], [1, "10.0.0.54"]`): "", // none is drawn
+		draws("numgen", 3, 0, `[0, "10.0.0.53"], [1, "10.0.0.54"]`): "", // 2 leads nowhere
+		draws("numgen", 2, 0, `[0, "127.0.0.1"], [1, "10.0.0.54"]`): "",
+		draws("numgen", 1, 0, `[0, "127.0.0.1"]`):                   "",
+		draws("numgen", 1, 0, `[0, {"concat": ["10.0.0.1"]}]`):      "",
+		draws("numgen", 1, 0, `[0]`):                                "",
+		draws("numgen", 0, 0, `[0, "10.0.0.53"]`):                   "",
 		// of the packets that have what it writes alone
 		`{"mangle": {"key": {"ct": {"key": "mark"}}, "value": {"map": {` + key + `{"set": [[53, 1]]}}` +
 			`}}}, {"dnat": {"addr": "10.0.0.2"}}`: "",
@@ -380,6 +392,12 @@ func TestMapsOfNat(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s%s", statement, d, rep.Fates)
 		}
 	}
+}
+
+// draws is a dnat to one of the addresses of a map, of which an expression draws one.
+func draws(how string, mod, offset int, elements string) string {
+	return fmt.Sprintf(`{"dnat": {"addr": {"map": {"key": {%q: {"mod": %d, "offset": %d}}, "data": `+
+		`{"set": [%s]}}}}}`, how, mod, offset, elements)
 }
 
 // TestAFilterOfWaysBackBehindNat: firewalld's look at the way back was left out where the set sends

@@ -214,7 +214,9 @@ func TestNFTRefuses(t *testing.T) {
 		{"no chain at input",
 			`{"nftables": [{"table":{"family":"ip","name":"t"}},{"chain":{"family":"ip","table":"t","name":"f","type":"filter","hook":"forward","prio":0,"policy":"drop"}}]}`, "choose with --chain from: ip/t/f"},
 		{"a dormant table", strings.Replace(nftInput(`{"drop": null}`), `"name": "f", "handle": 1`,
-			`"name": "f", "flags": ["dormant"]`, 1), "choose with --chain from: none"},
+			`"name": "f", "flags": ["dormant"]`, 1), "no filter chain that sees what arrives"},
+		{"frames of a bridge", `{"nftables": [{"table":{"family":"bridge","name":"t"}},{"chain":{"family":"bridge","table":"t","name":"f","type":"filter","hook":"input","prio":0,"policy":"drop"}}]}`,
+			"bridge and arp tables"},
 		{"a chain of no table", "{\"nftables\": " +
 			"[\n\n{\"chain\":{\"family\":\"ip\",\"table\":\"t\",\"name\":\"f\"}}]}",
 			`a:3: there is no table "ip t"`},
@@ -422,5 +424,30 @@ func TestRulesetsWithoutAChainAtInput(t *testing.T) {
 		importer.Rulesets{})
 	if err == nil || !strings.Contains(err.Error(), "choose with --chain from: inet/t/c") {
 		t.Error(err)
+	}
+}
+
+// TestChainsOfBridgesSayWhatTheyAreAbout: chains of bridge and arp tables, which judge frames that
+// arrive, were said to be about none that do; of the time and of TCP's window an import said that
+// there is no word.
+func TestChainsOfBridgesSayWhatTheyAreAbout(t *testing.T) {
+	var others strings.Builder
+	for _, family := range []string{"bridge", "arp"} {
+		fmt.Fprintf(&others, `{"table": {"family": %[1]q, "name": "o"}}, {"chain": {"family": `+
+			`%[1]q, "table": "o", "name": "c", "type": "filter", "hook": "input", "prio": 0, `+
+			`"policy": "drop"}}, `, family)
+	}
+	set := strings.Replace(nftInput(`{"match": {"op": "==", "left": {"meta": {"key": "hour"}}, `+
+		`"right": "08:00"}}, {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", `+
+		`"field": "window"}}, "right": 0}}, {"drop": null}`), `{"table":`, others.String()+
+		`{"table":`, 1)
+	_, rep := nftImport(t, set, importer.Rulesets{})
+	for _, want := range []string{
+		"left out|it is about frames that a bridge passes on; put levee onto its ports",
+		"left out|it is about ARP; write rules with `arp`",
+		"left out|asks for the time (meta hour)",
+		"write `window` with its values",
+	} {
+		remarksHave(t, rep, want)
 	}
 }

@@ -120,6 +120,10 @@ func payload(proto, name string) dim {
 		}
 		return d
 	}
+	if proto == "tcp" && name == "window" {
+		return noWord("asks for tcp window, which an import does not carry over",
+			"write `window` with its values")
+	}
 	return noWord("asks for "+importer.Printable(proto+" "+name,
 		40)+", for which a policy has no word", "")
 }
@@ -178,6 +182,9 @@ func meta(key string) dim {
 			"the packet", "match the destination addresses behind that interface")
 	case "mark":
 		return noWord("asks for a mark that other rules set", "")
+	}
+	if key == "hour" || key == "day" || key == "time" {
+		return noWord("asks for the time (meta "+key+")", "replace the policy by a timer")
 	}
 	return noWord("asks for "+importer.Printable("meta "+key,
 		40)+", for which a policy has no word", "")

@@ -57,6 +57,9 @@ func (p *nftRule) natMap(key string, to natTarget) error {
 	if err != nil {
 		return err
 	}
+	if numbers := drawnOf(m.Key); numbers != nil {
+		return p.drawn(key, to, elems, numbers)
+	}
 	groups, err := p.byTarget(elems)
 	if err != nil {
 		return err
@@ -79,6 +82,63 @@ func (p *nftRule) natMap(key string, to natTarget) error {
 		p.sentTo(&r, key, one)
 		p.split = append(p.split, &r)
 	}
+	return nil
+}
+
+// drawnOf returns the numbers of which an expression draws one, by chance, in turn, or by a hash;
+// nil for any other.
+func drawnOf(key json.RawMessage) match.Spans {
+	switch kind, inner := object(key); kind {
+	case "numgen", "jhash", "symhash":
+		var d struct{ Mod, Offset uint32 }
+		if json.Unmarshal(inner, &d) == nil && d.Mod > 0 {
+			first := uint64(d.Offset)
+			return match.Between(first, first+uint64(d.Mod)-1)
+		}
+	}
+	return nil
+}
+
+// drawn makes one rule that sends packets to any of the addresses of a map. It fails where a number
+// that may be drawn leads nowhere, or where the rules judge what is sent: by its port.
+func (p *nftRule) drawn(key string, to natTarget, elems []json.RawMessage,
+	drawn match.Spans) error {
+	p.finishQuiet()
+	var numbers match.Spans
+	var in match.AddressSpans
+	for _, e := range elems {
+		pair := array(e)
+		if len(pair) != 2 {
+			return fmt.Errorf("%s is not an element of a map", match.Quote(string(e)))
+		}
+		target := pair[1]
+		if kind, list := object(target); kind == "concat" && len(array(list)) == 2 {
+			target = array(list)[0]
+		}
+		number, ok := ends(pair[0])
+		address, ok2 := ends(target)
+		n, err := match.ParseSpansOf(number, "-", drawn[0].Hi)
+		a, err2 := match.ParseSpan(address)
+		if !ok || !ok2 || err != nil || err2 != nil {
+			return fmt.Errorf("%s is not an address by a number", match.Quote(string(e)))
+		}
+		numbers, in = append(numbers, n...), append(in, a)
+	}
+	in = match.JoinAddrs(in)
+	if !drawn.Within(match.JoinSpans(numbers)) || len(to.Addr) == 0 ||
+		len(in.Minus(in.Minus(match.Loopback))) > 0 {
+		return errors.New(key + " draws a destination, which may be none or one of this machine")
+	}
+	r := *p.Rule
+	r.Unknown = slices.Clone(p.Rule.Unknown)
+	family := match.Only6
+	if in[0].Lo.Is4() {
+		family = match.Only4
+	}
+	of := importer.RuleReader{Out: p.Out, Rule: &r}
+	of.Both(match.Match{}.With(match.Ether, family))
+	of.SentTo(key, in, false, nil)
+	p.split = append(p.split, &r)
 	return nil
 }
 

@@ -303,6 +303,11 @@ func (n *nftables) bases() ([]*importer.Chain, error) {
 			slices.ContainsFunc(n.chains, (*nftChain).meetsFirst):
 			return []*importer.Chain{n.noInput()}, nil
 		}
+		if !slices.ContainsFunc(n.chains, (*nftChain).usable) {
+			return nil, errors.New("no filter chain that sees what arrives: only chains of " +
+				"nat, of what leaves, of bridge and arp tables or of dormant ones are here; " +
+				"give the whole ruleset, as `nft -j list ruleset` prints it")
+		}
 		return nil, fmt.Errorf("no filter chain is at the hook input; choose with --chain from: %s",
 			n.baseNames())
 	}
@@ -453,6 +458,10 @@ func (n *nftables) remarkOnRest(bases []*importer.Chain) {
 		case c.leaves() && len(n.opts.Chains) == 0:
 			n.out.AboutSide(&c.Chain)
 			continue
+		case c.table.family == "bridge":
+			why, hint = "it is about frames that a bridge passes on", "put levee onto its ports"
+		case c.table.family == "arp":
+			why, hint = "it is about ARP", "write rules with `arp`"
 		case c.kind != "filter" || !c.usable():
 			why = "it is about no packets that arrive, and levee rewrites nothing"
 			if c.hook == "output" || c.hook == "egress" {
