@@ -203,3 +203,45 @@ func TestNumbersInQuotesAreNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysThatArePaths: Zeek's records have "id.orig_h" as one key. A condition on it passed `levee
+// check` and never held.
+func TestKeysThatArePaths(t *testing.T) {
+	const zeek = `source "z" json file "/e" where id.resp_p = 22 add id.orig_h to s`
+	for record, want := range map[string]string{
+		`{"ts":1718553600.0,"id.orig_h":"192.0.2.7","id.orig_p":54321,"id.resp_p":22}`: "192.0.2.7/32",
+		`{"id":{"orig_h":"192.0.2.7","resp_p":22}}`:                                    "192.0.2.7/32",
+		`{"id":{"orig_h":"192.0.2.7"},"id.resp_p":22}`:                                 "192.0.2.7/32",
+		`{"id.orig_h":"192.0.2.9","id.orig_h":"192.0.2.7","id.resp_p":22}`:             "192.0.2.7/32",
+		`{"id.orig_h.x":"192.0.2.7","id.resp_p":22}`:                                   "",
+		`{"x.id.orig_h":"192.0.2.7","id.resp_p":22}`:                                   "",
+		`{"id.orig_h":"192.0.2.7","id.":1,".resp_p":22,"id..resp_p":22,".":0,"":22}`:   "",
+		`{"id.orig_h":"192.0.2.7","x":{"id.resp_p":22}}`:                               "",
+	} {
+		m := New(parse(t, zeek), nil, nil)
+		e, r, err := m.Match([]byte(record), time.Now())
+		if err != nil || (r == Matched) != (want != "") || r == Matched && e.Text() != want {
+			t.Errorf("%s: %d %s %v", record, r, e.Text(), err)
+		}
+	}
+	m := New(source(t, "where alert.severity = 1"), nil, nil) // of Suricata's an object has them
+	if _, r, err := m.Match([]byte(`{"src_ip":"192.0.2.7","alert.severity":1}`),
+		time.Now()); r != Other || err != nil {
+		t.Error(r, err)
+	}
+}
+
+// TestMetadataOfRules: a rule's author chooses the names of its metadata, and conditions on most of
+// those of Emerging Threats were refused.
+func TestMetadataOfRules(t *testing.T) {
+	m := New(source(t, `where alert.metadata.former_category = "SCAN"`), nil, nil)
+	if _, r, err := m.Match([]byte(`{"src_ip":"192.0.2.7","alert":{"metadata":{"former_category":`+
+		`["SCAN"]}}}`), time.Now()); r != Matched || err != nil {
+		t.Error(r, err)
+	}
+	for _, name := range []string{"alert.metadata", "alert.metadata.", "alert.metadata.a.b"} {
+		if f, ok := eve.Named(name); ok {
+			t.Error(f)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -87,7 +88,26 @@ func (s *scanner) kid(n *node, key value) *node {
 			return n.kids[i]
 		}
 	}
+	if first, rest, dotted := bytes.Cut(name, []byte(".")); dotted && !s.m.eve {
+		return s.flat(n, first, rest)
+	}
 	return nil
+}
+
+// flat returns the field of a key that is a path itself: Zeek writes "id.orig_h" where others
+// write an object.
+func (s *scanner) flat(n *node, first, rest []byte) *node {
+	for dotted := true; ; {
+		k := slices.Index(n.names, string(first))
+		if k < 0 || n.kids[k].list {
+			return nil
+		}
+		if n = n.kids[k]; !dotted {
+			s.forget(n)
+			return n
+		}
+		first, rest, dotted = bytes.Cut(rest, []byte("."))
+	}
 }
 
 func (s *scanner) value(n *node, depth int) bool {

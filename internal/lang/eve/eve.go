@@ -36,6 +36,10 @@ type Field struct {
 // Named is the field of a name.
 func Named(name string) (Field, bool) {
 	f, ok := byName[name]
+	if key, is := strings.CutPrefix(name, "alert.metadata."); !ok && is && key != "" &&
+		!strings.Contains(key, ".") { // the author of a rule chooses it
+		return Field{Name: name, Type: Text, What: "metadata of the rule"}, true
+	}
 	return f, ok
 }
 

@@ -3,6 +3,9 @@
 package file
 
 import (
+	"path"
+	"slices"
+
 	"levee/internal/agent/follow"
 	"levee/internal/agent/source/inlet"
 	"levee/internal/host/access"
@@ -13,6 +16,12 @@ var Row = inlet.Row{
 	Name: "file", Others: []string{"regular", "path"},
 	At:    inlet.Value{What: "a path", Form: `file "/var/log/suricata/eve.json"`, Path: true},
 	Alone: true,
+	Check: func(p *inlet.Place, wrong func(of, hint, text string)) {
+		if slices.Contains(packed, path.Ext(p.At)) {
+			wrong("", "write the file that grows; where it is renamed and packed, it is read to "+
+				"its end first.", "%q is a packed file, in which no line can be read")
+		}
+	},
 	Advise: func(p *inlet.Place, err error) string {
 		return access.Read(p.At, err)
 	},
@@ -24,6 +33,9 @@ var Row = inlet.Row{
 		return &file{f}, nil
 	},
 }
+
+// packed are the ends of names of files that rotation packs.
+var packed = []string{".gz", ".xz", ".zst", ".bz2", ".lz4"}
 
 // file is one that is followed.
 type file struct{ *follow.Follower }
