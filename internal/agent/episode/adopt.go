@@ -63,6 +63,14 @@ func (m *Machine) adopt(now time.Time, a *Adopt) {
 			m.goOn(now, i, a)
 		}
 	}
+	for _, i := range a.Incidents { // no label is given twice, also of rules that others have now
+		for _, r := range i.Rules {
+			id, round := searchOf(r.Label)
+			if _, f := m.find(id); f != nil {
+				f.rounds = max(f.rounds, round)
+			}
+		}
+	}
 	for i := range a.Written {
 		m.keep(&a.Written[i], false)
 	}
@@ -79,7 +87,6 @@ func (m *Machine) goOn(now time.Time, i incident.Incident, a *Adopt) {
 	for k := range i.Rules {
 		r := &rule{Rule: i.Rules[k], detector: i.Detector, of: f, active: now}
 		f.rules = append(f.rules, r)
-		f.rounds = max(f.rounds, roundOf(r.Label))
 		here := slices.Contains(a.Texts, r.Rule.Rule) || r.Until != nil && now.Before(*r.Until)
 		switch {
 		case r.IsLive() && here && u != nil:

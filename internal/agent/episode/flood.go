@@ -183,10 +183,15 @@ func Label(id string, round, n int) string {
 // EachRound limits the rules that a search finds, without one that takes their place.
 const EachRound = 6
 
-// roundOf is the search that a label is of, 0 for none.
-func roundOf(label string) int {
-	n, _ := strconv.Atoi(label[strings.LastIndex(label, "-")+1:]) // 0
-	return (n + EachRound) / (EachRound + 1)
+// searchOf returns the incident whose search has found the rule of a label, and which of its
+// searches that was; "" and 0 for none. The rule may be handed to another incident since.
+func searchOf(label string) (id string, round int) {
+	id, n, _ := strings.Cut(strings.TrimPrefix(label, "flood-"), "-")
+	at, err := strconv.Atoi(n)
+	if err != nil {
+		return "", 0
+	}
+	return id, (at + EachRound) / (EachRound + 1)
 }
 
 func prefixText(p netip.Prefix) string {

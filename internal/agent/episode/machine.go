@@ -306,6 +306,7 @@ func (m *Machine) act(u *unit, f *flood, now time.Time) {
 	}
 	if m.isUndone(u, f.alarm, now) {
 		f.become(incident.Undone)
+		f.goes(now, byCommand) // it may have rules of a search for another flood
 		f.note("what was taken back for this kind of flood stays so until %s",
 			m.undoneUntil(u, f.alarm).Format(time.TimeOnly))
 		return

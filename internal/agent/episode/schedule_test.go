@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -188,12 +187,16 @@ func (w *world) wrongf(format string, args ...any) {
 // check holds what must be so at each moment.
 func (w *world) check() {
 	w.checkWritten()
+	labels := map[string]bool{}
 	for _, l := range w.kernel {
+		if labels[l.Rule.Label] {
+			w.wrongf("two rules in force have the label %s", l.Rule.Label)
+		}
+		labels[l.Rule.Label] = true
 		if l.Of == nil {
 			continue
 		}
-		id := strings.Split(l.Rule.Label, "-")[1]
-		i, ok := w.store[id]
+		i, ok := w.store[l.Incident]
 		if !ok {
 			w.wrongf("rule %s is in force without an incident", l.Rule.Label)
 		}
@@ -203,8 +206,12 @@ func (w *world) check() {
 		if at, ok := w.costly[l.Rule.Label]; ok && w.calm && w.now.Sub(at) > 15*time.Second {
 			w.wrongf("rule %s is in force, and cost too much", l.Rule.Label)
 		}
-		if at, ok := w.undone[id]; ok && w.calm && w.now.Sub(at) > 15*time.Second {
+		if at, ok := w.undone[l.Incident]; ok && w.calm && w.now.Sub(at) > 15*time.Second {
 			w.wrongf("rule %s is in force, and was undone", l.Rule.Label)
+		}
+		if i.State == incident.Undone && w.calm && w.now.Sub(w.calmed) > 15*time.Second {
+			w.wrongf("rule %s is in force, and its incident says that all was taken back",
+				l.Rule.Label)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (w *world) checkWritten() {
 		one.inForce = one.inForce || slices.ContainsFunc(w.m.written, func(o *written) bool {
 			return o.Rule.Label == l.Rule.Label && !o.fresh
 		})
-		if w.calm && w.now.Sub(one.Rule.Until.Add(soon)) > 0 {
+		if w.calm && w.now.Sub(w.calmed) > soon && w.now.Sub(*one.Rule.Until) > soon {
 			w.wrongf("rule %s is in force, and its lease has ended", l.Rule.Label)
 		}
 	}
