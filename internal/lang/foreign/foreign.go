@@ -95,7 +95,8 @@ var Words = map[string]Remedy{
 		"every rule has a counter; a rule that only counts starts with \"count\"."),
 	"comment": Advice("write a label instead: as \"...\"."),
 	"label":   Meant("as"),
-	"name":    Meant("as"),
+	"name": {Hint: "a label stands behind as; of a DNS message write: dns name \"example.com\".",
+		Term: "as"},
 	"rollup": Advice(
 		"it belongs to a set: set NAME = dynamic(max 100000, lease 10m, rollup)."),
 	"all":         LeaveOut("a rule without terms matches every packet; leave \"all\" out."),

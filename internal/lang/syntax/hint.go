@@ -3,6 +3,7 @@ package syntax
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"levee/internal/lang/action"
@@ -40,12 +41,7 @@ func IsKeyword(s string) bool { return isKeyword[s] }
 
 // oneOf tells whether word is one of the blank-separated words.
 func oneOf(words, word string) bool {
-	for _, w := range strings.Fields(words) {
-		if w == word {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Fields(words), word)
 }
 
 func isDigits(s string) bool {
@@ -58,6 +54,14 @@ func isDigits(s string) bool {
 }
 
 func didYouMean(word string) string { return fmt.Sprintf("did you mean %q?", word) }
+
+// meant is didYouMean, of words that stand behind others with these.
+func meant(word string) string {
+	if of := field.Behind(word); of != nil {
+		return "did you mean \"" + strings.Join(of, "\" or \"") + "\"?"
+	}
+	return didYouMean(word)
+}
 
 // spell returns a hint with the one of the blank-separated candidates that word is probably a
 // misspelling of, or "".
@@ -248,12 +252,17 @@ func hintPacket(word string) string {
 		return "packets are untagged unless they have \"vlan\"; leave it out."
 	case "fragments", "fragment":
 		return "write the offset: frag 0 for a first fragment, frag 185 for a later one."
+	case "hex":
+		return "all bytes of a packet stand alone: packet hex \"...\"."
+	case "stream":
+		return "a packet has a payload: payload \"...\"."
 	case "malformed":
 		return "write the bytes: packet hex \"...\"."
 	case "packet":
 		return "end the packet before with: expect pass, or expect drop."
 	}
-	if r := foreign.Words[strings.ToLower(word)]; r.Term != "" {
+	r := foreign.Words[strings.ToLower(word)]
+	if term, _, _ := strings.Cut(r.Term, " "); isPacketWord[term] {
 		return r.Hint
 	}
 	if looksLikeAddress(word) {
@@ -265,8 +274,8 @@ func hintPacket(word string) string {
 	if a := actionMeant(word); isVerdict(a) {
 		return didYouMean("expect " + a)
 	}
-	if m := spell(word, packetWords+" "+ast.FieldWords+" "+bytesWords); m != "" {
-		return m
+	if m := diag.Nearest(word, PacketWords()); m != "" {
+		return meant(m)
 	}
 	return "a packet is described by words such as tcp, from, to, port, flags, len; " +
 		"`levee help language` lists all."

@@ -192,6 +192,8 @@ const bytesWords = "payload ip-options tcp-options hop-options dest-options rout
 var (
 	isFieldWord = wordSet(ast.FieldWords)
 	isBytesWord = wordSet(bytesWords)
+
+	isPacketWord = wordSet(packetWords)
 )
 
 // packetWord parses one word of a packet, with its value.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"levee/internal/lang/diag"
+	"levee/internal/lang/field"
 	"levee/internal/lang/foreign"
 )
 
@@ -53,7 +54,9 @@ func termRemedy(word string) (msg string, r foreign.Remedy) {
 	case isStatement[word]:
 		return "", foreign.Advice("start a new line for the next statement.")
 	}
-	if m := diag.Nearest(word, strings.Fields(termWords)); m != "" {
+	if m := diag.Nearest(word, strings.Fields(termWords)); field.Behind(m) != nil {
+		return "", foreign.Advice(meant(m))
+	} else if m != "" {
 		return "", foreign.Meant(m)
 	}
 	return "", foreign.Advice("terms are from, to, port, a protocol such as tcp, icmp type, len, " +
