@@ -198,12 +198,13 @@ func (i *Incident) tellDone(b *strings.Builder) {
 	case i.Acted == nil:
 		b.WriteString("; nothing was done")
 	default:
-		fmt.Fprintf(b, "; %s in force %.1f s after its first packets dropped %s",
-			count(len(i.Rules)), i.Acted.Sub(i.Began).Seconds(), number(float64(packets)))
+		dropped := amount(float64(packets), "packet")
 		if i.Seen.Passed > 0 {
-			fmt.Fprintf(b, " of %s", number(float64(packets)+i.Seen.Passed))
+			dropped = number(float64(packets)) + " of " +
+				amount(float64(packets)+i.Seen.Passed, "packet")
 		}
-		b.WriteString(" packets, ")
+		fmt.Fprintf(b, "; %s in force %.1f s after its first packets dropped %s, ",
+			count(len(i.Rules)), i.Acted.Sub(i.Began).Seconds(), dropped)
 		i.tellCollateral(b)
 	}
 	if i.Ended != nil {
@@ -211,9 +212,9 @@ func (i *Incident) tellDone(b *strings.Builder) {
 	}
 	switch {
 	case i.State == Undone && i.Acted != nil:
-		b.WriteString(", and its rules were taken back by a command")
+		b.WriteString(", and " + i.takenBack() + " by a command")
 	case i.Acted != nil && i.Closed != nil:
-		b.WriteString(", and its rules were taken back")
+		b.WriteString(", and " + i.takenBack())
 	case live > 0 && i.Ended != nil:
 		fmt.Fprintf(b, ", and %s still in force", count(live))
 	}
@@ -225,7 +226,8 @@ func (i *Incident) tellCollateral(b *strings.Builder) {
 	if c.Packets == 0 {
 		b.WriteString("at a cost that is not known: no good packets were seen before")
 	} else {
-		fmt.Fprintf(b, "at %.2g %% of %s good packets", 100*c.Predicted, number(float64(c.Packets)))
+		fmt.Fprintf(b, "at %.2g %% of %s", 100*c.Predicted,
+			amount(float64(c.Packets), "good packet"))
 	}
 	if c.Measured != nil {
 		fmt.Fprintf(b, " (measured: %.2g %%)", 100**c.Measured)
@@ -237,6 +239,23 @@ func count(n int) string {
 		return "1 rule"
 	}
 	return fmt.Sprint(n, " rules")
+}
+
+// takenBack is of an incident that had rules in force.
+func (i *Incident) takenBack() string {
+	if len(i.Rules) == 1 {
+		return "its rule was taken back"
+	}
+	return "its rules were taken back"
+}
+
+// amount is a number of things, as "1 packet", "20 packets" and "12 k packets".
+func amount(v float64, thing string) string {
+	n := number(v)
+	if n != "1" {
+		thing += "s"
+	}
+	return n + " " + thing
 }
 
 func round(d time.Duration) time.Duration {

@@ -69,13 +69,13 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 	}{
 		{"A SYN flood to 192.0.2.1 from forged sources: 812 k packets/s, where 1200 were usual " +
 			"and more than 5000 are too much; 1 rule in force 0.6 s after its first packets " +
-			"dropped 2.3 M of 2.4 M packets, at 0.05 % of 41 good packets (measured: 0.04 %); it " +
-			"ended after 9s, and its rules were taken back", Incident{State: Ended, Began: began,
+			"dropped 2.3 M of 2.4 M packets, at 0.05 % of 1 good packet (measured: 0.04 %); it " +
+			"ended after 9s, and its rule was taken back", Incident{State: Ended, Began: began,
 			Acted: at(600 * time.Millisecond), Ended: at(9 * time.Second), Closed: at(time.Minute),
 			Seen: Seen{Kind: "syn", Destination: "192.0.2.1/32", Rate: 812e3, Usual: 1200,
 				Threshold: 5000, Learned: true, Forged: true, Passed: 1e5},
 			Rules:      []Rule{{State: Gone, Packets: 2_300_000}},
-			Collateral: Collateral{Predicted: 0.0005, Measured: &measured, Packets: 41}}},
+			Collateral: Collateral{Predicted: 0.0005, Measured: &measured, Packets: 1}}},
 		{"A SYN flood: 9000 packets/s, where nothing was learned yet and more than 5000 are too " +
 			"much; at most 40 k packets/s of all kinds; 1 rule in force 2.0 s after its first " +
 			"packets dropped 9 packets, at a cost that is not known: no good packets were seen " +
@@ -105,11 +105,11 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 			State: Undone, Began: began, Searches: 1, Ended: at(2 * time.Second),
 			Seen: Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true}}},
 		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; 1 " +
-			"rule in force 2.0 s after its first packets dropped 9 packets, at a cost that is " +
-			"not known: no good packets were seen before, and its rules were taken back by a " +
+			"rule in force 2.0 s after its first packets dropped 1 packet, at a cost that is " +
+			"not known: no good packets were seen before, and its rule was taken back by a " +
 			"command", Incident{State: Undone, Began: began, Acted: at(2 * time.Second),
 			Seen:  Seen{Kind: "udp", Rate: 9000, Threshold: 3000, Learned: true},
-			Rules: []Rule{{State: Gone, Packets: 9}}}},
+			Rules: []Rule{{State: Gone, Packets: 1}}}},
 		{"A flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; nothing " +
 			"was " +
 			"done; it ended after 2s", Incident{State: Ended, Began: began,
