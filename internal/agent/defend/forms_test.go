@@ -347,3 +347,32 @@ func TestTheFirstSearchFindsAllForms(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentsBesideSYNsAreOfTheFirstSearch: SYNs of a flood excused its segments, as those of a
+// crowd do, until rules dropped them. The segments were a flood of their own then, and were
+// searched for anew.
+func TestSegmentsBesideSYNsAreOfTheFirstSearch(t *testing.T) {
+	next := 0
+	a := attacked(t, 8*time.Second, 3*time.Second, &stream{rate: 60_000,
+		make: func(r *rand.Rand) packet.Spec {
+			next++
+			s := packet.Spec{From: forgedSource(r), TTL: new(uint8(50)), FromPort: labPort(r)}
+			switch next % 4 {
+			case 0:
+				s.Flags, s.ToPort = new(uint8(packet.SYN)), new(uint16(80))
+			case 1:
+				s.Flags, s.ToPort = new(uint8(packet.ACK)), new(uint16(80))
+			case 2:
+				s.ToPort, s.Payload = new(uint16(27015)), some(r, 60)
+			default:
+				s.FromPort, s.Proto, s.Payload = nil, new(uint8(47)), some(r, 70)
+			}
+			return s
+		}})
+	for _, i := range a.all {
+		if i.Seen.Kind == "tcp" || a.dropped < 0.99 || a.lost > 0.001 {
+			t.Errorf("%.2f %% dropped, %.3f %% of clients' packets: %+v", 100*a.dropped,
+				100*a.lost, i)
+		}
+	}
+}

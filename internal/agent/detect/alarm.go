@@ -174,8 +174,12 @@ func (j *judged) alarm(of kind.Kind, rate, limit float64, whole bool) Alarm {
 func (j *judged) together(alarms []Alarm, kinds Kinds) {
 	d, all := j.d, 0.0
 	last, times := j.n.lately() // the window may hold little of a flood that has just begun
-	lately := last.all(d.usual)
-	for k, rate := range j.sum.all(d.usual) {
+	usual := d.usual
+	if kinds.Has(kind.SYN) { // more than usual of them are the flood's, and excuse no segments
+		usual.most = max(fewSYNs*kind.Rows[kind.SYN].Floor, float64(j.usual[rateSYN]))
+	}
+	lately := last.all(usual)
+	for k, rate := range j.sum.all(usual) {
 		of := kind.Kind(k)
 		now := lately[k] - math.Sqrt(times)*last.chance(of, true)
 		if !d.fixed() && kind.Rows[of].Floor > 0 &&

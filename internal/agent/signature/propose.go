@@ -165,6 +165,7 @@ type work struct {
 	already     int
 	kept        int
 	views       [2]*view
+	held        map[string][2]set // packets of each view that meet a term, by its text
 	chosen      []chosen
 	tail        bool
 }
@@ -199,6 +200,7 @@ func newWork(flood, good *Sample, l Limits) *work {
 	})
 	w.views[0] = newView(flood, evenly(w.targets, w.Searched))
 	w.views[1] = newView(good, evenly(good.all(), w.Searched))
+	w.held = map[string][2]set{}
 	return w
 }
 
@@ -206,14 +208,28 @@ func newWork(flood, good *Sample, l Limits) *work {
 // it.
 func (w *work) suggested(left set) ([]*term, error) {
 	terms := suggest(groupsOf(w.views[0], w.views[1], left))
+	var asked []*term // for the rules before nobody has
+	for _, t := range terms {
+		if _, known := w.held[t.text]; !known {
+			asked = append(asked, t)
+		}
+	}
 	for i, v := range w.views {
-		held, err := v.ask(terms)
+		if len(asked) == 0 {
+			break
+		}
+		held, err := v.ask(asked)
 		if err != nil {
 			return nil, err
 		}
-		for k, t := range terms {
-			t.holds[i] = held[k]
+		for k, t := range asked {
+			sets := w.held[t.text]
+			sets[i] = held[k]
+			w.held[t.text] = sets
 		}
+	}
+	for _, t := range terms {
+		t.holds = w.held[t.text]
 	}
 	for _, t := range terms {
 		t.weigh(w.views[1].len())
