@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	lab "levee/cmd/levee-lab/commands"
@@ -188,8 +188,9 @@ func TestDecisionsAreRecords(t *testing.T) {
 		got = append(got, m[1]+" "+m[2]+" "+strings.ToLower(m[3]))
 	}
 	slices.Sort(want)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the list of decisions (-want +got):\n%s", d)
+	if d := diff.Diff("want", []byte(strings.Join(want, "\n")), "got",
+		[]byte(strings.Join(got, "\n"))); d != nil {
+		t.Errorf("the list of decisions:\n%s", d)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 var update = flag.Bool("update", false, "write goldens anew instead of comparing with them")
@@ -27,7 +27,7 @@ func Compare(t *testing.T, path string, got []byte) {
 	if err != nil {
 		t.Fatalf("%v (go test with -update writes it)", err)
 	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-golden +got; go test with -update writes it anew):\n%s", path, d)
+	if d := diff.Diff("golden", want, "got", got); d != nil {
+		t.Errorf("%s (go test with -update writes it anew):\n%s", path, d)
 	}
 }
