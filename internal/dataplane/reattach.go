@@ -71,7 +71,8 @@ func adoptFrom(s *store.Store, a *attach.Attachment, d *attach.Device) (bool, er
 			return false, nil
 		}
 		// Another way may do, with a program for it. What this one has at egress goes first.
-		return false, errors.Join(attach.Unlink(s, a.Key, nil), os.Remove(pin))
+		all, err := attach.Described(s, a.Key)
+		return false, errors.Join(err, attach.Unlink(s, a.Key, all, nil), os.Remove(pin))
 	}
 	defer l.Close() // without a pin, this detaches
 	if err := generation.Repin(s, a.Key, l); err != nil {

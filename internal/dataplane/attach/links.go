@@ -132,9 +132,9 @@ func names(dir string) (out []string, err error) {
 }
 
 // Unlink removes the links of all generations except those of stay. Call it before the last reading
-// of their maps.
-func Unlink(s *store.Store, key string, stay []int) error {
-	if err := unlinkFilters(s, key, stay); err != nil {
+// of their maps. All are the descriptions of the generations (Described), by number.
+func Unlink(s *store.Store, key string, all []*store.Description, stay []int) error {
+	if err := unlinkFilters(s, all, stay); err != nil {
 		return err
 	}
 	numbers, err := s.Pinned(key)
@@ -168,29 +168,35 @@ func Unlink(s *store.Store, key string, stay []int) error {
 	return nil
 }
 
-// unlinkFilters is unlink for filters at egress. They have no pins: the interface itself is asked
-// for them, and descriptions, which stay until they are gone, tell which interface that is.
-func unlinkFilters(s *store.Store, key string, stay []int) error {
+// Described reads the descriptions of the generations of a key, by number, as far as they are not
+// damaged: for who takes away what they tell of, whatever is left of them.
+func Described(s *store.Store, key string) (all []*store.Description, err error) {
 	files, err := filepath.Glob(s.State(key, "*.json"))
 	if err != nil {
-		return fmt.Errorf("list generations of %s: %w", key, err)
+		return nil, fmt.Errorf("list generations of %s: %w", key, err)
 	}
-	var on *store.Description
-	some := false
 	for _, file := range files {
 		g := &store.Description{}
-		if store.ReadJSON(file, g) != nil || g.Generation == 0 {
-			continue // who reads it says so
+		if store.ReadJSON(file, g) == nil && g.Generation != 0 {
+			all = append(all, g)
 		}
-		some = some || g.EgressFilter && !slices.Contains(stay, g.Generation)
-		if on != nil {
-			g.MadeQdisc = g.MadeQdisc || on.MadeQdisc
-		}
-		on = g
 	}
-	if on == nil {
+	slices.SortFunc(all, func(x, y *store.Description) int { return x.Generation - y.Generation })
+	return all, nil
+}
+
+// unlinkFilters is unlink for filters at egress. They have no pins: the interface itself is asked
+// for them, and descriptions, which stay until they are gone, tell which interface that is.
+func unlinkFilters(s *store.Store, all []*store.Description, stay []int) error {
+	some, made := false, false
+	for _, g := range all {
+		some = some || g.EgressFilter && !slices.Contains(stay, g.Generation)
+		made = made || g.MadeQdisc
+	}
+	if len(all) == 0 {
 		return nil
 	}
+	on := all[len(all)-1]
 	f, err := EgressFilterOf(on, 0)
 	if errors.Is(err, errNoEntry) && !some {
 		return nil
@@ -218,7 +224,7 @@ func unlinkFilters(s *store.Store, key string, stay []int) error {
 				return kernel.Refuse(err, "remove the tc filter at egress of %s", on.Dev)
 			}
 		}
-		f := &Filter{Index: on.Ifindex, made: on.MadeQdisc}
+		f := &Filter{Index: on.Ifindex, made: made}
 		return f.RemoveQdisc()
 	})
 }

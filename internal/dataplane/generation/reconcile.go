@@ -141,7 +141,7 @@ func clean(s *store.Store, a *attach.Attachment) error {
 	if err := giveTurn(s, a); err != nil { // of which a killed command may have come short
 		return err
 	}
-	if err := attach.Unlink(s, a.Key, needed); err != nil {
+	if err := attach.Unlink(s, a.Key, a.All(), needed); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
@@ -244,7 +244,11 @@ func Remove(s *store.Store, key string) error {
 			return err
 		}
 		if i == 3 { // before what tells of them
-			if err := attach.Unlink(s, key, nil); err != nil {
+			all, err := attach.Described(s, key)
+			if err != nil {
+				return err
+			}
+			if err := attach.Unlink(s, key, all, nil); err != nil {
 				return err
 			}
 			attach.BeginOffloads(s, key)
