@@ -91,6 +91,7 @@ type Detector struct {
 
 	bin        raw             // of everything
 	parts      map[where]*raw  // of the bin
+	latest     [3]place        // of parts, those of the last packet: often of the next one, too
 	free       []*raw          // that parts may take
 	nodes      map[where]*node // that are followed from bin to bin
 	root       *node
@@ -107,6 +108,11 @@ type Detector struct {
 	ways       ways // what the machine sends
 	begin      begin
 	tests      tests
+}
+
+type place struct {
+	where
+	raw *raw // nil: of none
 }
 
 type flow struct {
@@ -156,18 +162,23 @@ func (d *Detector) Add(now time.Time, p *packet.Packet, weight float64, bytes in
 	if p.Transport == packet.TCPTransport && of != kind.TCP && of != kind.SYN {
 		d.bin[kind.CountOdd] += weight
 	}
-	d.part(p.Dst, host, false, of, w, bytes)
+	d.part(0, placeOf(p.Dst, host, false), of, w, bytes)
 	if d.fixed() {
 		return
 	}
-	d.part(p.Dst, net, false, of, w, bytes)
-	d.part(p.Src, net, true, of, w, bytes)
+	d.part(1, placeOf(p.Dst, net, false), of, w, bytes)
+	d.part(2, placeOf(p.Src, net, true), of, w, bytes)
 }
 
 func (d *Detector) fixed() bool { return d.Packets > 0 || d.Bits > 0 }
 
-func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, w weighed, bytes int) {
-	at := placeOf(a, bits, source)
+// part counts a packet in a place, the one of that number in latest.
+func (d *Detector) part(number int, at where, of kind.Kind, w weighed, bytes int) {
+	last := &d.latest[number]
+	if last.raw != nil && last.where == at {
+		last.raw.tally(of, w, bytes)
+		return
+	}
 	r := d.parts[at]
 	if r == nil {
 		if len(d.parts) >= maxFresh && d.nodes[at] == nil {
@@ -180,6 +191,7 @@ func (d *Detector) part(a netip.Addr, bits int, source bool, of kind.Kind, w wei
 		}
 		d.parts[at] = r
 	}
+	*last = place{at, r}
 	r.tally(of, w, bytes)
 }
 
@@ -272,6 +284,7 @@ func (d *Detector) clear() {
 		d.free = append(d.free, r)
 	}
 	clear(d.parts)
+	d.latest = [len(d.latest)]place{}
 }
 
 // worth says whether a place that was new in a bin is followed: for several samples that stand for
