@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -17,6 +18,9 @@ const (
 	// xskStall is the longest time that the device may take nothing before the run ends with an
 	// error.
 	xskStall = time.Second
+	// xskFreed is the longest time that the kernel may keep the queue of a socket that was closed:
+	// a worker gives it back, which waits for its core where the machine is busy.
+	xskFreed = 10 * time.Second
 )
 
 // xskDesc is struct xdp_desc of include/uapi/linux/if_xdp.h.
@@ -51,7 +55,7 @@ type afxdp struct {
 	zeroCopy bool
 }
 
-func newAFXDP(dev device, longest int) (*afxdp, error) {
+func newAFXDP(ctx context.Context, dev device, longest int) (*afxdp, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening an AF_XDP socket (needs Linux 4.18 with "+
@@ -65,7 +69,7 @@ func newAFXDP(dev device, longest int) (*afxdp, error) {
 		x.close()
 		return nil, fmt.Errorf("a frame of %d bytes: AF_XDP takes 4096", longest)
 	}
-	if err := x.prepare(dev); err != nil {
+	if err := x.prepare(ctx, dev); err != nil {
 		x.close()
 		return nil, err
 	}
@@ -73,7 +77,7 @@ func newAFXDP(dev device, longest int) (*afxdp, error) {
 }
 
 // prepare registers the memory, makes the rings and binds the socket to the device's first queue.
-func (x *afxdp) prepare(dev device) (err error) {
+func (x *afxdp) prepare(ctx context.Context, dev device) (err error) {
 	if x.memory, err = unix.Mmap(-1, 0, xskChunks*int(x.size), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
 		return fmt.Errorf("allocating the memory of an AF_XDP socket: %w", err)
@@ -102,7 +106,7 @@ func (x *afxdp) prepare(dev device) (err error) {
 	if err := unix.SetsockoptInt(x.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16<<20); err != nil {
 		return fmt.Errorf("enlarging the send buffer of an AF_XDP socket: %w", err)
 	}
-	if err := x.bind(dev); err != nil {
+	if err := x.bind(ctx, dev); err != nil {
 		return fmt.Errorf("binding an AF_XDP socket: %w", err)
 	}
 	flags, err := unix.GetsockoptInt(x.fd, unix.SOL_XDP, unix.XDP_OPTIONS)
@@ -112,13 +116,13 @@ func (x *afxdp) prepare(dev device) (err error) {
 
 // bind takes the device's first queue, with zero copy where the driver has it. The kernel lets go
 // of a socket that was closed some time later (xp_put_pool), so it is worth waiting.
-func (x *afxdp) bind(dev device) error {
-	for end := monotonic() + uint64(xskStall); ; time.Sleep(time.Millisecond) {
+func (x *afxdp) bind(ctx context.Context, dev device) error {
+	for end := monotonic() + uint64(xskFreed); ; time.Sleep(time.Millisecond) {
 		err := unix.Bind(x.fd, &unix.SockaddrXDP{Ifindex: uint32(dev.index)})
 		if !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		if monotonic() > end {
+		if monotonic() > end || ctx.Err() != nil {
 			return fmt.Errorf("%w: another AF_XDP socket has its first queue", err)
 		}
 	}

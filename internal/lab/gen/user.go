@@ -66,7 +66,7 @@ func runTemplate(ctx context.Context, c Config, dev device) (Report, error) {
 	var w wire
 	switch c.Path {
 	case AFXDP:
-		w, err = newAFXDP(dev, t.Longest())
+		w, err = newAFXDP(ctx, dev, t.Longest())
 	case Qdisc:
 		w, err = newSender(dev, t.Longest(), through)
 	default:
