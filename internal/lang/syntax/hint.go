@@ -44,14 +44,7 @@ func oneOf(words, word string) bool {
 	return slices.Contains(strings.Fields(words), word)
 }
 
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func didYouMean(word string) string { return fmt.Sprintf("did you mean %q?", word) }
 
