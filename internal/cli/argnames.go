@@ -67,6 +67,7 @@ func nameArgs(cmd *cobra.Command) {
 		case f.Name == "from" && list:
 			name = "prefix"
 		}
+		name = strings.ToLower(name)
 		if list {
 			name += ",..."
 		}

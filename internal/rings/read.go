@@ -92,9 +92,10 @@ func newRead(e *cli.Env, inForce Reads) *cobra.Command {
 	}
 	cli.DevFlag(cmd, &r.dev, "the interface whose ring it is")
 	fl := cmd.Flags()
-	fl.StringVar(&r.socket, "socket", "", "get the ring from `levee ring serve` at this `path`")
+	fl.StringVar(&r.socket, "socket", "", "get the ring from levee ring serve at this `path`")
 	fl.StringVar(&r.write, "write", "", "write a capture to `FILE`, \"-\" being standard output")
-	fl.IntSliceVar(&r.queues, "queue", nil, "read from this receive queue; may be given again")
+	fl.IntSliceVar(&r.queues, "queue", nil,
+		"read from the receive queue of this `number`; may be given again")
 	fl.Uint64Var(&r.count, "count", 0, "end after `N` packets; 0: go on")
 	fl.StringVar(&lasts, "duration", "", "end after this `TIME`")
 	fl.IntVar(&r.options.Frames, "frames", 8192, "`N` packets may wait in each queue")

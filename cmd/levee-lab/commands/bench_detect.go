@@ -57,7 +57,7 @@ func newBenchDetect(e *env) *cobra.Command {
 	cmd.Flags().StringSliceVar(&o.Floods, "flood", nil,
 		"only these: "+strings.Join(detect.FloodNames(), ", "))
 	cmd.Flags().StringVar(&o.Data, "data", "",
-		"a directory with "+detect.CaptureName+", for the flood \"capture\"")
+		"a `directory` with "+detect.CaptureName+", for the flood \"capture\"")
 	cmd.Flags().StringVar(&policy, "policy", "",
 		"a policy of your own, with detect statements and no set files")
 	cmd.Flags().StringVar(&before, "before", "",

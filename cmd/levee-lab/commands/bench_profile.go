@@ -92,7 +92,7 @@ func newBenchProfile(e *env) *cobra.Command {
 		"a policy of your own for levee (default: the demo policy)")
 	cmd.Flags().StringVar(&flame, "flame", "", "write a flame graph into this SVG file")
 	cmd.Flags().StringVar(&before, "before", "",
-		"colour the flame graph by what has changed since the one in this SVG file")
+		"colour the flame graph by what has changed since the one in this SVG `file`")
 	cmd.Flags().StringSliceVar(&rates, "rate", nil,
 		"packets a second offered, one or more (default as many as there can be)")
 	cmd.Flags().IntVar(&o.Frequency, "frequency", 0, "samples a second (default 997)")

@@ -107,7 +107,7 @@ func newGen(e *env) *cobra.Command {
 	fl.StringVar(&f.fromMAC, "from-mac", "", "Ethernet source (default: the device's)")
 	fl.StringVar(&f.toMAC, "to-mac", "", "Ethernet destination (default: the lab's other end)")
 	fl.StringVar(&f.packet, "packet", "",
-		"send this packet instead, in the words of `levee help templates`")
+		"send this `packet` instead, in the words of levee help templates")
 	fl.StringVar(&f.template, "template", "",
 		"send the packets of this file instead, one a line; - is standard input")
 	fl.StringVar(&f.trafgen, "trafgen", "",

@@ -121,9 +121,8 @@ func statementRemedy(word string) (msg string, r foreign.Remedy) {
 		return "", foreign.Advice("write \"default drop\" or \"default pass\".")
 	case "iptables", "ip6tables", "nft", "-a", "-i", "-p", "-s", "-j", "*filter", "table", "chain",
 		"add":
-		return "",
-			foreign.Advice("a levee policy has one plain list of rules; see `levee help " +
-				"language`, or `levee import` for existing rule sets.")
+		return "", foreign.Advice("a levee policy has one plain list of rules; see `levee help " +
+			"language`, or `levee import` for existing rule sets.")
 	case "include":
 		return "", foreign.Advice("a policy is one file; long lists go into set files: " +
 			"set bogons = file(\"bogons.txt\").")
