@@ -156,6 +156,7 @@ func TestEventsBehindAHeaderOfSyslog(t *testing.T) {
 		"Nov 30 12:00:00 ids httpd[4711]: ":                                      Other,
 		"Nov 30 12:00:00 ids httpd: suricata: ":                                  Other,
 		"<134>1 2026-11-30T12:00:00Z ids httpd 4711 - - suricata: ":              Other,
+		"<134>1 2026-11-30T12:00:00Z ids - - - - ":                               Other,
 		"Nov 30 12:00:00 ids httpd: Nov 30 12:00:00 ids suricata: ":              Other,
 	} {
 		m := New(source(t, "where alert.severity = 1"), nil, nil)
@@ -165,7 +166,8 @@ func TestEventsBehindAHeaderOfSyslog(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"x " + record, "[" + record + "]", record + record,
-		record[:90], "suricata: " + record} {
+		record[:90], "suricata: " + record, "Nov 30 12:00:00 ids : " + record,
+		"[Mon Nov 30 12:00:00 2026] [error] " + record} {
 		m := New(source(t, "where alert.severity = 1"), nil, nil)
 		if _, r, err := m.Match([]byte(line), time.Now()); r != Other || err == nil {
 			t.Errorf("%s: %d %v", line, r, err)
@@ -212,6 +214,10 @@ func TestKeysThatArePaths(t *testing.T) {
 		`{"ts":1718553600.0,"id.orig_h":"192.0.2.7","id.orig_p":54321,"id.resp_p":22}`: "192.0.2.7/32",
 		`{"id":{"orig_h":"192.0.2.7","resp_p":22}}`:                                    "192.0.2.7/32",
 		`{"id":{"orig_h":"192.0.2.7"},"id.resp_p":22}`:                                 "192.0.2.7/32",
+		`{"id.orig_h":"192.0.2.7","id":{"resp_p":22}}`:                                 "192.0.2.7/32",
+		`{"id.orig_h":"192.0.2.7","id.resp_p":22,"id":{"x":1}}`:                        "192.0.2.7/32",
+		`{"id.orig_h":"192.0.2.7","id.resp_p":22,"id":"C4J4Th3PJpwUYZZ6gc"}`:           "192.0.2.7/32",
+		`{"id":{"orig_h":"192.0.2.7","resp_p":22},"id":{"x":1}}`:                       "",
 		`{"id.orig_h":"192.0.2.9","id.orig_h":"192.0.2.7","id.resp_p":22}`:             "192.0.2.7/32",
 		`{"id.orig_h.x":"192.0.2.7","id.resp_p":22}`:                                   "",
 		`{"x.id.orig_h":"192.0.2.7","id.resp_p":22}`:                                   "",

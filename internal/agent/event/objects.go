@@ -20,10 +20,10 @@ import (
 // objects judges JSON objects.
 type objects struct {
 	root   *node
-	values [][]value // by field, of the record that is being read
+	values [][]value // by slot, of the record that is being read
 	conds  []condition
-	add    int
-	times  []int  // fields that say when it was
+	add    []int  // slots of the address or name
+	times  []int  // slots that say when it was
 	eve    bool   // they are Suricata's
 	ports  bool   // an address may have a port behind it
 	names  bool   // names of the DNS are meant, not addresses
@@ -34,7 +34,7 @@ type objects struct {
 type node struct {
 	names []string
 	kids  []*node
-	field int // -1: none
+	slot  int // of its values, -1 for none
 	below []int
 	list  bool // of objects, whose members are all values of fields
 }
@@ -46,7 +46,7 @@ type value struct {
 }
 
 type condition struct {
-	field   int
+	slots   []int
 	not     bool
 	op      ast.Op
 	numbers map[int64]bool
@@ -58,25 +58,32 @@ type condition struct {
 // newObjects prepares the conditions of a source.
 func newObjects(s *policy.Source, feeds feeds) *objects {
 	m := &objects{eve: s.Format == policy.EVE, ports: s.Format == policy.JSON,
-		root: &node{field: -1}, names: s.Set != nil && s.Set.Type == policy.Names}
-	index := map[string]int{}
-	field := func(name string) int {
-		if i, ok := index[name]; ok {
-			return i
+		root: &node{slot: -1}, names: s.Set != nil && s.Set.Type == policy.Names}
+	index := map[string][]int{}
+	field := func(name string) []int {
+		slots, ok := index[name]
+		if ok {
+			return slots
 		}
-		i := len(m.values)
-		index[name] = i
-		m.values = append(m.values, nil)
-		m.way(name, i)
-		if f, ok := eve.Named(name); ok && s.Format == policy.EVE {
+		ways := [][]string{strings.Split(name, ".")}
+		if !m.eve {
+			ways = spellings(name)
+		}
+		for _, way := range ways {
+			slots = append(slots, len(m.values))
+			m.values = append(m.values, nil)
+			m.way(way, slots[len(slots)-1])
+		}
+		if f, ok := eve.Named(name); ok && m.eve {
 			for _, also := range f.Also {
-				m.way(also, i)
+				m.way(strings.Split(also, "."), slots[0])
 			}
 		}
-		return i
+		index[name] = slots
+		return slots
 	}
 	for _, c := range s.Where {
-		out := condition{field: field(c.Field), not: c.Not, op: c.Op}
+		out := condition{slots: field(c.Field), not: c.Not, op: c.Op}
 		if len(c.Words) > 0 {
 			out.words = make(map[string]bool, len(c.Words))
 		} else if len(c.Numbers) > 0 {
@@ -99,26 +106,46 @@ func newObjects(s *policy.Source, feeds feeds) *objects {
 		names = []string{"timestamp", "@timestamp", "time", "ts", "__REALTIME_TIMESTAMP"}
 	}
 	for _, name := range names {
-		m.times = append(m.times, field(name))
+		m.times = append(m.times, field(name)...)
 	}
 	return m
 }
 
-// way has the values at a path be those of a field.
-func (m *objects) way(path string, field int) {
+// spellings returns the names of members, from the outermost on, by which records may have a field:
+// a.b is b in a, or one member a.b. Loggers of ECS write both in one record: each has a slot of its
+// own, so that a later object a leaves a.b alone. Behind the seventh part of a path no names are
+// joined, as there would be too many.
+func spellings(path string) (ways [][]string) {
+	parts := strings.Split(path, ".")
+	for joined := range 1 << min(len(parts)-1, 6) {
+		way := []string{parts[0]}
+		for i, part := range parts[1:] {
+			if joined>>i&1 == 1 {
+				way[len(way)-1] += "." + part
+			} else {
+				way = append(way, part)
+			}
+		}
+		ways = append(ways, way)
+	}
+	return ways
+}
+
+// way has the values at a path be those of a slot.
+func (m *objects) way(path []string, slot int) {
 	at := m.root
-	for part := range strings.SplitSeq(path, ".") {
+	for _, part := range path {
 		name, list := strings.CutSuffix(part, "[]")
-		at.below = append(at.below, field)
+		at.below = append(at.below, slot)
 		k := slices.Index(at.names, name)
 		if k < 0 {
 			k = len(at.names)
 			at.names = append(at.names, name)
-			at.kids = append(at.kids, &node{field: -1, list: list})
+			at.kids = append(at.kids, &node{slot: -1, list: list})
 		}
 		at = at.kids[k]
 	}
-	at.field = field
+	at.slot = slot
 }
 
 // Trouble is about lists.
@@ -165,8 +192,8 @@ func (m *objects) Match(record []byte, now time.Time) (subject, Result, error) {
 	}
 	record = bytes.TrimPrefix(record, []byte("\ufeff"))
 	if m.eve && !bytes.HasPrefix(record, []byte("{")) {
-		of, framed := unframed(record, now)
-		if of == nil && framed {
+		of, foreign := unframed(record, now)
+		if foreign {
 			return subject{}, Other, nil
 		}
 		record = of
@@ -184,28 +211,33 @@ func (m *objects) Match(record []byte, now time.Time) (subject, Result, error) {
 			return subject{}, Other, nil
 		}
 	}
-	for _, v := range m.values[m.add] {
-		if !v.text {
-			continue
-		}
-		text := string(m.unescape(v))
-		if m.names {
-			if n, ok := nameOf(text); ok {
-				return subject{name: n}, Matched, nil
+	for _, slot := range m.add {
+		for _, v := range m.values[slot] {
+			if of, ok := m.subjectOf(v); ok {
+				return of, Matched, nil
 			}
-			continue
-		}
-		a, err := netip.ParseAddr(text)
-		if err != nil && m.ports {
-			var ap netip.AddrPort
-			ap, err = netip.ParseAddrPort(text)
-			a = ap.Addr()
-		}
-		if err == nil && a.Zone() == "" {
-			return subject{addr: a.Unmap()}, Matched, nil
 		}
 	}
 	return subject{}, NoAddress, nil
+}
+
+// subjectOf returns the address or the name that a value is.
+func (m *objects) subjectOf(v value) (of subject, ok bool) {
+	if !v.text {
+		return of, false
+	}
+	text := string(m.unescape(v))
+	if m.names {
+		of.name, ok = nameOf(text)
+		return of, ok
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil && m.ports {
+		var ap netip.AddrPort
+		ap, err = netip.ParseAddrPort(text)
+		a = ap.Addr()
+	}
+	return subject{addr: a.Unmap()}, err == nil && a.Zone() == ""
 }
 
 // nameOf is a name that may be leased. One whose names below belong to many, as "com" or "co.uk",
@@ -222,24 +254,34 @@ func nameOf(text string) (dnsname.Name, bool) {
 }
 
 // unframed takes the header of syslog off a record, as Suricata and pfSense send them there, and
-// the mark of an object in front of it (prefix of eve-log). It returns nothing of what another
-// program has written, or what is no object: a line of syslog holds whatever its sender likes.
-func unframed(line []byte, now time.Time) (record []byte, framed bool) {
-	h, message := logline.Split(line, now)
-	message = bytes.TrimLeft(bytes.TrimPrefix(message, []byte("@cee:")), " \t")
-	switch {
-	case h.Program == "":
-		return message, false
-	case h.Program != "suricata" || !bytes.HasPrefix(message, []byte("{")):
-		return nil, true
+// the mark of an object in front of it (prefix of eve-log). It returns nothing of any other line,
+// and tells whether a program has written that: it holds whatever its sender likes.
+func unframed(line []byte, now time.Time) (record []byte, foreign bool) {
+	if record = unmarked(line); record != nil {
+		return record, false
 	}
-	return message, true
+	h, message := logline.Split(line, now)
+	if h.Program == "suricata" {
+		record = unmarked(message)
+	}
+	return record, record == nil && h.Program != ""
+}
+
+// unmarked returns an object without the mark in front of it, nil of what is none.
+func unmarked(text []byte) []byte {
+	text = bytes.TrimPrefix(bytes.TrimLeft(text, " \t"), []byte("@cee:"))
+	if text = bytes.TrimLeft(text, " \t"); bytes.HasPrefix(text, []byte("{")) {
+		return text
+	}
+	return nil
 }
 
 func (m *objects) holds(c *condition) bool {
-	for _, v := range m.values[c.field] {
-		if is, known := m.is(c, v); known && is != c.not {
-			return true
+	for _, slot := range c.slots {
+		for _, v := range m.values[slot] {
+			if is, known := m.is(c, v); known && is != c.not {
+				return true
+			}
 		}
 	}
 	return false

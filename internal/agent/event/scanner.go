@@ -2,7 +2,6 @@ package event
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 )
 
@@ -67,8 +66,8 @@ func (s *scanner) forget(n *node) {
 	for _, i := range n.below {
 		s.m.values[i] = s.m.values[i][:0]
 	}
-	if n.field >= 0 {
-		s.m.values[n.field] = s.m.values[n.field][:0]
+	if n.slot >= 0 {
+		s.m.values[n.slot] = s.m.values[n.slot][:0]
 	}
 }
 
@@ -88,26 +87,7 @@ func (s *scanner) kid(n *node, key value) *node {
 			return n.kids[i]
 		}
 	}
-	if first, rest, dotted := bytes.Cut(name, []byte(".")); dotted && !s.m.eve {
-		return s.flat(n, first, rest)
-	}
 	return nil
-}
-
-// flat returns the field of a key that is a path itself: Zeek writes "id.orig_h" where others
-// write an object.
-func (s *scanner) flat(n *node, first, rest []byte) *node {
-	for dotted := true; ; {
-		k := slices.Index(n.names, string(first))
-		if k < 0 || n.kids[k].list {
-			return nil
-		}
-		if n = n.kids[k]; !dotted {
-			s.forget(n)
-			return n
-		}
-		first, rest, dotted = bytes.Cut(rest, []byte("."))
-	}
 }
 
 func (s *scanner) value(n *node, depth int) bool {
@@ -141,8 +121,8 @@ func (s *scanner) value(n *node, depth int) bool {
 }
 
 func (s *scanner) store(n *node, v value) {
-	if n != nil && n.field >= 0 && len(s.m.values[n.field]) < maxValues {
-		s.m.values[n.field] = append(s.m.values[n.field], v)
+	if n != nil && n.slot >= 0 && len(s.m.values[n.slot]) < maxValues {
+		s.m.values[n.slot] = append(s.m.values[n.slot], v)
 	}
 }
 

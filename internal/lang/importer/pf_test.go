@@ -275,6 +275,7 @@ func TestWhatIsNotRedirected(t *testing.T) {
 		"rdr on em0 proto udp from any to port 53 -> 192.0.2.2\n":       0,
 		"rdr on em0 proto tcp to port 21 -> { 192.0.2.2, 192.0.2.3 }\n": 0,
 		"rdr on em0 proto tcp to port 21 -> <hosts> round-robin\n":      1,
+		"rdr on em0 proto tcp to port 21 -> { 127.0.0.1, 192.0.2.3 }\n": 1,
 		"rdr on em0 proto tcp to port 21:23 -> 192.0.2.2 port 21:*\n":   0,
 		"rdr on em0 proto tcp to any -> 192.0.2.2 port 65000:*\n":       1,
 		"rdr on em0 proto tcp to port 21 tagged a -> 192.0.2.2\n":       2,
@@ -323,6 +324,12 @@ func TestMatchRulesTranslateForWhatIsBehindThem(t *testing.T) {
 		"block in\n" + web + "pass in proto tcp to 10.0.0.11 port 80\n":            1,
 		"block in\nmatch in proto tcp to port 80 tagged a rdr-to 10.0.0.9\n":       1,
 		"block in\nmatch in proto tcp to port 80 rdr-to 10.0.0.9 port 81 prio 3\n": 1,
+		"block in\nanchor \"a\" {\nmatch in proto tcp to port 80 rdr-to 10.0.0.9 port 81\n}\n" +
+			"match in proto tcp to port 80 rdr-to 10.0.0.10\n" + behind: 2,
+		"block in\nmatch in proto tcp to port 80 tagged a rdr-to 10.0.0.9 port 81\n" +
+			"match in proto tcp to port 80 rdr-to 10.0.0.10\n" + behind: 2,
+		"table <t> { 10.0.0.11 }\nblock in\nmatch in proto tcp to port 80 rdr-to { 10.0.0.10 <t> " +
+			"}\npass in proto tcp to 10.0.0.11 port 80\n": 1,
 	} {
 		got, rep := fromPF(t, rules, importer.Rulesets{Device: "em0"})
 		if rep.Fates.Widened != widened {

@@ -34,8 +34,9 @@ func ListWords(line string) []string {
 // ListEntries are the entries of a line of words, and the words from the first on that is none. An
 // entry is a word for which is holds, or one of these:
 //
-//   - FIRST - LAST, also with zeros in front of each number and a level of three digits behind, as
-//     eMule's ipfilter.dat has them; from level 128 on the range may pass, and is no entry;
+//   - FIRST - LAST, also with zeros in front of each number, and behind it a level of three digits
+//     and a name, as eMule's ipfilter.dat has them; from level 128 on the range may pass, and is no
+//     entry;
 //   - WORDS:FIRST-LAST as the whole line, of lists for P2P;
 //   - NETWORK MASK, also inverted, as routers have it; NETWORK/MASK; and with blanks around the
 //     slash or the dash;
@@ -54,11 +55,19 @@ func ListEntries(words []string, is func(string) bool) (entries, rest []string) 
 		if len(words) >= 3 && words[1] == "-" {
 			entry := withoutZeros(words[0]) + "-" + withoutZeros(words[2])
 			words = words[3:]
-			if len(words) > 0 && mayPass(words[0]) {
+			if len(words) == 0 || !isLevel(words[0]) {
+				entries = append(entries, entry)
+				continue
+			}
+			if words[0] > "127" {
 				entry += " " + words[0]
 			}
-			entries = append(entries, entry)
-			continue
+			for _, w := range words[1:] { // of the name
+				if is(w) {
+					rest = append(rest, w)
+				}
+			}
+			return append(entries, entry), rest
 		}
 		if len(words) >= 2 {
 			if p, ok := maskedPrefix(words[0], words[1]); ok {
@@ -147,11 +156,8 @@ func withoutZeros(text string) string {
 	return strings.Join(parts, ".")
 }
 
-// mayPass tells of the level of a range in ipfilter.dat whether it may pass.
-func mayPass(level string) bool {
-	n, err := strconv.Atoi(level)
-	return err == nil && len(level) == 3 && n > 127
-}
+// isLevel tells whether a word is the level of a range in ipfilter.dat.
+func isLevel(word string) bool { return len(word) == 3 && AllDigits(word) }
 
 // inOrder tells of two addresses whether the second is the larger one.
 func inOrder(first, last string) bool {

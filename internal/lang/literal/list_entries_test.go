@@ -36,7 +36,9 @@ func TestSetFilesReadWhatListsHave(t *testing.T) {
 		{"a mask behind a slash", "203.0.113.0/255.255.255.0\n", "203.0.113.0/24"},
 		{"ranges of lists for P2P", "Some, Ltd:192.0.2.0-192.0.2.3\nX:192.0.2.8-192.0.2.9\n",
 			"192.0.2.0/30 192.0.2.8/31"},
-		{"ipfilter.dat", "192.000.002.000 - 192.000.002.003 , 000 , Some\n", ""},
+		{"ipfilter.dat", "192.000.002.000 - 192.000.002.003 , 000 , Some, 7 of them\n" +
+			"192.000.002.008 - 192.000.002.009 , 127 ,\n", "192.0.2.0/30 192.0.2.8/31"},
+		{"an address for a name in ipfilter.dat", "192.0.2.0 - 192.0.2.3 , 000 , 192.0.2.9\n", ""},
 		{"what may pass in ipfilter.dat", "192.0.2.0 - 192.0.2.3 , 200 , Some\n", ""},
 		{"columns are no list", "192.0.2.1 evil\n", ""},
 		{"nor is an address behind a word", "evil 192.0.2.1\n", ""},

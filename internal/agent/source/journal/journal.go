@@ -41,8 +41,9 @@ var unit = sync.OnceValue(func() *regexp.Regexp {
 
 func check(p *inlet.Place, wrong func(of, hint, text string)) {
 	if p.Format == inlet.EVE {
-		wrong(p.Input, "write: lines journal, or json journal.",
-			"Suricata writes no events to the journal")
+		wrong(p.Input, "let Suricata write a file (filetype: regular of eve-log), and write: "+
+			`eve file "/var/log/suricata/eve.json".`,
+			"eve is not read from the journal, where lines and json are")
 	}
 	if !unit().MatchString(p.At) {
 		wrong("", `write: journal "ssh.service".`, "%q is no unit of systemd")

@@ -107,6 +107,7 @@ func (p *pf) matchTranslates(at importer.Origin, s pfStatement, under []match.Ma
 	switch {
 	case p.at != "" || len(r.Rule.Unknown) > 0:
 		p.asArrives(at, text, true)
+		p.matched = append(p.matched, m)
 		return true
 	case !ok || !s.tokens[word].is("rdr-to") || p.looksBefore(before) || !clear:
 		r.Rule.Widen(text, translateHint, append(others, before...))
@@ -205,10 +206,11 @@ func (r *pfRule) target(t []pfToken) (to *match.Set, port *match.Ports, ok bool)
 	to = &match.Set{}
 	for _, item := range of.list() {
 		if len(item) == 3 && item[0].is("<") {
-			if to = r.p.set(item[1].text); to.Dynamic {
+			held := r.p.set(item[1].text)
+			if held.Dynamic {
 				return nil, nil, false
 			}
-			to = &match.Set{Addresses: to.Addresses}
+			to.Addresses = append(to.Addresses, held.Addresses...)
 			continue
 		}
 		a, err := parsePFAddr(item[0].text)
@@ -224,7 +226,8 @@ func (r *pfRule) target(t []pfToken) (to *match.Set, port *match.Ports, ok bool)
 	if in[0].Lo.Is4() {
 		family = match.Only4
 	}
-	if in[0].Lo.Is4() != in[len(in)-1].Lo.Is4() {
+	away := in.Minus(match.Loopback) // the others are pf's `self`
+	if in[0].Lo.Is4() != in[len(in)-1].Lo.Is4() || len(away) > 0 && len(in.Minus(away)) > 0 {
 		return nil, nil, false
 	}
 	r.Both(match.Match{}.With(match.Ether, family))
