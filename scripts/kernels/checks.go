@@ -47,7 +47,7 @@ var checks = []check{
 	{name: "filters of tc: order, others' filters, what is taken away", script: `tests internal/dataplane 'Filter|Qdisc|AutoTakes' -test.skip AtEgress`},
 	{name: "what `on error` asks for, where the decoder is refused",
 		script: `tests internal/dataplane OnErrorIsInForceWhereTheDecoderIsRefused`},
-	{name: "transport streams are followed as the oracle does", clock: host, script: `sometests internal/monitor/mpegts/live 'EachFault|Spoilt'`},
+	{name: "transport streams are followed as the oracle does", clock: host, script: `sometests internal/monitor/mpegts/live 'EachFault|Spoilt|PIDsOfAllPlaces|APlaceHas'`},
 	{name: "policies replaced under a flood", script: `tests internal/dataplane ReplaceUnderFlood -replaces 8`},
 	{name: "older kernels are refused in one sentence", clock: host, from: version{5, 10},
 		before: supported,

@@ -273,6 +273,49 @@ func TestPIDsOfAllPlacesAreFollowed(t *testing.T) {
 	}
 }
 
+// TestAPlaceHasNothingOfTheStreamBefore: streams with PIDs of all places, and with faults, have the
+// one place by turns. What is left of the PIDs of one would be counted in the next.
+func TestAPlaceHasNothingOfTheStreamBefore(t *testing.T) {
+	o := options
+	o.Streams = 1
+	r := newRunner(t, &o, true)
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	chosen := rnd.Perm(mpegts.Null)[:300]
+	at := epoch
+	for n := range 4 {
+		c := sending(n%2 == 1, n > 1, seed+uint64(n))
+		c.Streams, c.Faults[broadcast.Fragment] = 1, 0.01
+		s := broadcast.New(c)
+		m := oracle.Monitor{Window: o.Window, Silence: o.Silence}
+		pids := chosen[:300-80*n] // in other places each time
+		rnd.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+		for f, ok := s.Next(); ok; f, ok = s.Next() {
+			b := bytes.Clone(f.Bytes)
+			for p := len(b) - mpegts.Bytes; p > 54 && b[p] == 0x47; p -= mpegts.Bytes {
+				pid := pids[rnd.IntN(len(pids))]
+				b[p+1], b[p+2] = b[p+1]&0xe0|byte(pid>>8), byte(pid)
+			}
+			r.frame(t, at+f.At, b)
+			m.Frame(at+f.At, b)
+		}
+		at += 2 * c.Duration
+		got, _, err := r.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(m.Streams(), got, exact); d != "" {
+			t.Fatalf("seed %d, stream %d, oracle and program:\n%s", seed, n, d)
+		}
+		if got[0].Discontinuities == 0 || got[0].Scrambled == 0 || len(got[0].PIDs) < 40 {
+			t.Errorf("seed %d, stream %d has few faults or PIDs: %+v", seed, n, got[0])
+		}
+		if err := errors.Join(r.Forget([]mpegts.Flow{got[0].Flow}), r.Forget(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSpoiltFramesAreFollowedAsTheOracleDoes: bytes of frames are changed, and frames cut.
 func TestSpoiltFramesAreFollowedAsTheOracleDoes(t *testing.T) {
 	for _, xdp := range []bool{true, false} {
