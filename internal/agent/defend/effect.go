@@ -283,6 +283,7 @@ func (w *Watcher) adopt(ctx context.Context) {
 		}
 	}
 	w.step(ctx, episode.Event{Adopt: a})
+	w.recall(time.Now())
 	w.regulars.rules(w.slots(w.floods.Live()))
 	if there == nil {
 		w.refit(ctx)

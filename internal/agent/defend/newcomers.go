@@ -21,6 +21,14 @@ func (w *Watcher) mostOfNewcomer() float64 {
 	return max(minOfSource, mostStrange*w.regulars.typical)
 }
 
+// recall takes over the newcomers whom limits of an agent before this one spare.
+func (w *Watcher) recall(now time.Time) {
+	limits, _, _ := w.floods.Strangers(now)
+	for _, l := range limits {
+		w.newcomers.Spared(now, newcomers.Last(l.Rule.Rule, l.Rule.Spared))
+	}
+}
+
 // dismiss has limits on strangers spare those no more that send more than clients do, or are gone.
 func (w *Watcher) dismiss(ctx context.Context, now time.Time) {
 	out := w.newcomers.Leaves(now, w.mostOfNewcomer())
@@ -48,7 +56,7 @@ func (w *Watcher) welcome(ctx context.Context, now time.Time) {
 		}
 		return
 	}
-	all := w.newcomers.Clients(now, w.mostOfNewcomer(), drops)
+	all := append(w.newcomers.All(), w.newcomers.Clients(now, w.mostOfNewcomer(), drops)...)
 	for _, l := range limits {
 		if text, added := newcomers.Sparing(l.Rule.Rule, all); len(added) > 0 {
 			w.newcomers.Spared(now, added)

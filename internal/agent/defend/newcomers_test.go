@@ -4,12 +4,18 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"levee/internal/agent/episode"
+	"levee/internal/agent/incident"
 	"levee/internal/agent/known"
 	"levee/internal/agent/newcomers"
+	"levee/internal/dataplane/inspect"
 	"levee/internal/packet"
 )
 
@@ -92,6 +98,57 @@ func TestNewClientsAreServedBesideBotsThatSendOn(t *testing.T) {
 		t.Errorf("%.2f %% dropped from two seconds on, %.3f %% of clients' packets, %.1f %% of "+
 			"sessions, %.1f %% of new ones eight seconds later: %+v", 100*a.dropped, 100*a.lost,
 			100*before.dropped/before.came, 100*lost, a.all)
+	}
+}
+
+// TestAnotherAgentKnowsNewcomers that an agent before it has spared. They kept their places for
+// good, whatever they sent. A limit that came later named none of those that another one spared,
+// and dropped what they sent on.
+func TestAnotherAgentKnowsNewcomers(t *testing.T) {
+	const first = `limit udp not from { 192.0.2.1, 203.0.113.7, 203.0.113.8 } rate 90/s ` +
+		`as "flood-1-1"`
+	const second = `limit icmp not from { 192.0.2.1 } rate 90/s as "flood-2-1"`
+	k, now := newFakeKernel(t, 1), time.Now()
+	k.load([]inspect.LiveRule{{Rule: first}, {Rule: second}})
+	k.until = now.Add(time.Minute)
+	store := incident.OpenStore(filepath.Join(t.TempDir(), "incidents.json"))
+	for n, rule := range []string{first, second} {
+		r := incident.Rule{Rule: rule, Label: episode.Label(strconv.Itoa(n+1), 1, 0),
+			Action: episode.Limit, State: incident.Live, Since: &now}
+		if r.Spared = 2; n > 0 {
+			r.Spared = 0
+		}
+		i := incident.Incident{ID: store.Next(), Detector: "floods", Dev: "eth0",
+			State: incident.Open, Began: now, Acted: &now, Rules: []incident.Rule{r}}
+		if err := store.Put(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base, _ := k.policy()
+	w := New(Options{Dev: "eth0", Incidents: store, kernel: k, Log: t.Logf})
+	w.base = base
+	w.step(t.Context(), episode.Event{Policy: &episode.Policy{Detects: base.Detects}})
+	w.adopt(t.Context())
+	w.floods.Step(now, episode.Event{Second: &episode.Second{}}) // whose change stays unanswered
+	texts := func() (out []string) {
+		limits, _, _ := w.floods.Strangers(now)
+		for _, l := range limits {
+			out = append(out, l.Rule.Rule)
+		}
+		slices.Sort(out)
+		return out
+	}
+	w.welcome(t.Context(), now)
+	both := strings.Replace(second, " }", ", 203.0.113.7, 203.0.113.8 }", 1)
+	if got := texts(); !slices.Equal(got, []string{both, first}) {
+		t.Errorf("limits are %q", got)
+	}
+	w.newcomers.Came(now, netip.MustParseAddr("203.0.113.7"), 1000)
+	w.dismiss(t.Context(), now.Add(time.Second))
+	want := []string{strings.Replace(both, ", 203.0.113.7", "", 1),
+		strings.Replace(first, ", 203.0.113.7", "", 1)}
+	if got := texts(); !slices.Equal(got, want) {
+		t.Errorf("limits are %q", got)
 	}
 }
 

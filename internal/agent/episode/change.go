@@ -274,9 +274,12 @@ func (m *Machine) spare(now time.Time, s *Spared) {
 	for _, r := range m.live {
 		if r.Label == s.Label && r.State == incident.Live {
 			r.Rule.Rule, r.of.dirty = s.Rule, true
-			r.of.spared += s.Sources
-			r.of.note("spared since: %d sources that came later, and come again as clients do",
-				r.of.spared)
+			r.Spared += s.Sources
+			all := 0
+			for _, o := range r.of.rules {
+				all += o.Spared
+			}
+			r.of.note("spared since: %d sources that came later, and come again as clients do", all)
 		}
 	}
 	m.change(now)

@@ -38,7 +38,6 @@ type flood struct {
 	was    float64      // packets a second that passed when rules were searched last
 	moved  int          // times, one behind the other, that it has changed since its rules came
 	came   int          // times that one like it came within an hour before
-	spared int          // sources that its rules have spared since
 }
 
 // rule is one of a flood, with what is known of it besides what its incident says.

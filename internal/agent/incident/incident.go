@@ -108,6 +108,8 @@ type Rule struct {
 	Loosened *time.Time `json:"loosened,omitempty"`
 	Until    *time.Time `json:"until,omitempty"` // it is live, unless an agent renews it
 	Gone     *time.Time `json:"gone,omitempty"`
+	// Spared are sources that a limit on strangers spares since it came: the last of its list.
+	Spared int `json:"spared,omitempty"`
 	// that it dropped
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -149,9 +151,14 @@ func (i *Incident) Tell() {
 	case s.Forged:
 		b.WriteString(" from forged sources")
 	}
-	usual := number(s.Usual) + " were usual"
-	if s.Unknown {
+	usual := number(s.Usual)
+	switch {
+	case s.Unknown:
 		usual = "nothing was learned yet"
+	case usual == "1":
+		usual += " was usual"
+	default:
+		usual += " were usual"
 	}
 	fmt.Fprintf(&b, ": %s %s, where %s and more than %s are too much", number(s.Rate), row.Unit,
 		usual, number(s.Threshold))

@@ -90,8 +90,8 @@ func TestASentenceTellsWhatWasSeenAndDone(t *testing.T) {
 			"than 3000 are too much; no rule was found that is clean", Incident{State: Open,
 			Searches: 1, Seen: Seen{Kind: "reflection", Source: "203.0.113.0/24", Rate: 5000,
 				Threshold: 3000, Learned: true}}},
-		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; rules " +
-			"are searched", Incident{State: Open, Seen: Seen{Kind: "udp", Rate: 9000,
+		{"A UDP flood: 9000 packets/s, where 1 was usual and more than 3000 are too much; rules " +
+			"are searched", Incident{State: Open, Seen: Seen{Kind: "udp", Rate: 9000, Usual: 0.6,
 			Threshold: 3000, Learned: true}}},
 		{"A UDP flood: 9000 packets/s, where 0 were usual and more than 3000 are too much; " +
 			"observed only, as its detector says", Incident{State: Observed, Seen: Seen{Kind: "udp",

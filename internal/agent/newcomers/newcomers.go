@@ -136,38 +136,41 @@ func (n *Sources) Clients(now time.Time, most, drops float64) []netip.Prefix {
 	if rate == 0 {
 		rate = n.packets / max(1, now.Sub(n.from).Seconds())
 	}
-	var again []netip.Prefix
+	var again []client
 	sum := 0.0
 	for from, c := range n.of {
 		if c.packets <= most*now.Sub(c.first).Seconds() && c.samples >= comesAgain &&
 			c.last.Sub(c.first) >= comesFor && now.Sub(c.last) < goneAfter {
-			again, sum = append(again, from), sum+c.rate(now)
+			again = append(again, client{from, c.missed(now, n.since), c.rate(now)})
+			sum += c.rate(now)
 		}
 	}
-	missed := make(map[netip.Prefix]float64, len(again))
-	for _, from := range again {
-		c := n.of[from]
-		missed[from] = c.missed(now, n.since)
-	}
-	slices.SortFunc(again, func(a, b netip.Prefix) int {
-		return cmp.Or(cmp.Compare(missed[b], missed[a]), a.Compare(b))
-	})
 	// who has yet to come again is no reason
-	if now.Sub(n.since) >= learning && sum <= ofComing*rate {
-		return again
+	few := now.Sub(n.since) >= learning && sum <= ofComing*rate
+	if !few { // most are not late, and of a large flood it takes long to sort them
+		again = slices.DeleteFunc(again, func(c client) bool { return c.missed < unseen })
 	}
+	slices.SortFunc(again, func(a, b client) int {
+		return cmp.Or(cmp.Compare(b.missed, a.missed), a.from.Compare(b.from))
+	})
 	sum = 0
 	for _, s := range n.spared {
 		sum += s.rate
 	}
-	return slices.DeleteFunc(again, func(from netip.Prefix) bool {
-		c := n.of[from]
-		if missed[from] < unseen || sum+c.rate(now) > ofLate*max(rate, drops) {
-			return true
+	var out []netip.Prefix
+	for _, c := range again {
+		if few || sum+c.rate <= ofLate*max(rate, drops) {
+			out = append(out, c.from)
+			sum += c.rate
 		}
-		sum += c.rate(now)
-		return false
-	})
+	}
+	return out
+}
+
+// client is a source that comes again.
+type client struct {
+	from         netip.Prefix
+	missed, rate float64
 }
 
 // rate returns the packets a second of a source since it came.
@@ -187,6 +190,9 @@ func (n *Sources) Spared(now time.Time, all []netip.Prefix) {
 		n.spared, n.out, n.watch = map[netip.Prefix]sparedOne{}, map[netip.Prefix]bool{}, now
 	}
 	for _, from := range all {
+		if _, is := n.spared[from]; is { // by another limit
+			continue
+		}
 		s := sparedOne{last: now}
 		if c, was := n.of[from]; was {
 			s.rate = c.rate(now)
@@ -194,6 +200,11 @@ func (n *Sources) Spared(now time.Time, all []netip.Prefix) {
 		delete(n.of, from)
 		n.spared[from] = s
 	}
+}
+
+// All returns the sources that a limit spares, in order.
+func (n *Sources) All() []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(n.spared), netip.Prefix.Compare)
 }
 
 // Rest forgets all but whom the limit spares, and whom it did: the flood pauses.
@@ -285,4 +296,18 @@ func Sparing(text string, more []netip.Prefix) (_ string, added []netip.Prefix) 
 		}
 	}
 	return head + strings.Join(words, ", ") + tail, added
+}
+
+// Last returns the n sources that Sparing has added to a limit on strangers: the last of its list.
+func Last(text string, n int) (out []netip.Prefix) {
+	_, words, _, ok := listed(text)
+	if !ok {
+		return nil
+	}
+	for _, word := range words[max(0, len(words)-max(0, n)):] {
+		if p, ok := parsed(word); ok {
+			out = append(out, p)
+		}
+	}
+	return out
 }

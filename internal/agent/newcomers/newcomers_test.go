@@ -154,6 +154,23 @@ func TestWhoIsSilentLeavesHisPlace(t *testing.T) {
 	}
 }
 
+// TestTwoLimitsSpareASourceOnce: the second forgot what it sends, and more than a hundredth of the
+// flood was spared.
+func TestTwoLimitsSpareASourceOnce(t *testing.T) {
+	var n Sources
+	at := time.Now()
+	who := network(netip.MustParseAddr("192.0.2.1"))
+	for range 9 {
+		n.Came(at, who.Addr(), 2)
+		at = at.Add(time.Second / 2)
+	}
+	n.Spared(at, []netip.Prefix{who})
+	n.Spared(at, []netip.Prefix{who})
+	if rate := n.spared[who].rate; rate != 4 {
+		t.Errorf("it sends %v packets a second", rate)
+	}
+}
+
 // TestWhoSendsTooMuchIsNotedWithinBounds: beyond them each was noted still, as one who may come
 // again.
 func TestWhoSendsTooMuchIsNotedWithinBounds(t *testing.T) {
