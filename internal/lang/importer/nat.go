@@ -473,6 +473,9 @@ func (fl *flattener) judged(n redirected, at int) (out []statement, ok bool) {
 		case here:
 			asked, is.To = is.To, match.Address{}
 		}
+		if !Meet(as, is) {
+			continue
+		}
 		if !as.Compatible(&is) || addr && slices.ContainsFunc(is.To.Not, isDynamic) {
 			return nil, false
 		}
@@ -597,6 +600,14 @@ func (fl *flattener) byAddress(r *ChainRule, m match.Match) {
 func asksOwn(m *match.Match) bool {
 	own := func(s *match.Set) bool { return s.Own }
 	return m.To.In != nil && m.To.In.Own || slices.ContainsFunc(m.To.Not, own)
+}
+
+// Meet tells whether a packet may be of both.
+func Meet(a, b match.Match) bool {
+	if !a.Compatible(&b) { // what a dynamic set holds is not known
+		a.From, a.To, a.FromDyn, a.ToDyn = match.Address{}, match.Address{}, nil, nil
+	}
+	return !a.And(&b).Never
 }
 
 // asksSome tells whether a rule about destinations is for some of these addresses and not for the

@@ -305,6 +305,19 @@ func TestWhatIsNotRedirected(t *testing.T) {
 	}
 }
 
+// TestNoRdrBesideASetOfTheOtherFamily: a no rdr for one address was not carried over, and its
+// packets were dropped as those of the rdr behind it. A rule of IPv6 alone asks for a set that is
+// filled at run time.
+func TestNoRdrBesideASetOfTheOtherFamily(t *testing.T) {
+	got, rep := fromPF(t, "no rdr on em0 inet proto tcp to 198.51.100.10 port 22\n"+
+		"rdr on em0 inet proto tcp to port 22 -> 198.18.0.5 port 68\nblock all\n"+
+		"pass in inet proto tcp to port 22 no state\npass quick inet6 proto tcp to <some> port 22 "+
+		"no state\n", importer.Rulesets{Device: "em0"})
+	if rep.Fates.Widened > 0 || !strings.Contains(got, "pass tcp to 198.51.100.10 port 22") {
+		t.Errorf("%s\n%s", rep.Fates, got)
+	}
+}
+
 // TestMatchRulesTranslateForWhatIsBehindThem: each `match ... rdr-to` was judged as it arrives, so
 // that the rule for the server behind it let nothing in.
 func TestMatchRulesTranslateForWhatIsBehindThem(t *testing.T) {

@@ -151,21 +151,13 @@ func withoutDestination(m match.Match) match.Match {
 	return m
 }
 
-// meet tells whether a packet may be of both.
-func meet(a, b match.Match) bool {
-	if !a.Compatible(&b) { // what a dynamic set holds is not known
-		a.From, a.To, a.FromDyn, a.ToDyn = match.Address{}, match.Address{}, nil, nil
-	}
-	return !a.And(&b).Never
-}
-
 // looksBefore tells whether a rule that was read asks some of the packets for their destination.
 func (p *pf) looksBefore(of []match.Match) bool {
 	for _, r := range slices.Concat(p.first, p.last) {
 		for _, m := range r.Alts {
 			free := withoutDestination(m)
 			if !m.Equal(&free) && slices.ContainsFunc(of, func(o match.Match) bool {
-				return meet(free, o)
+				return importer.Meet(free, o)
 			}) {
 				return true
 			}
@@ -180,7 +172,7 @@ func (p *pf) meetsMatch(of []match.Match) (others []match.Match, clear bool) {
 	clear = !p.stays && !p.mixed
 	for _, m := range p.matched {
 		if slices.ContainsFunc(slices.Concat(m.arrive, m.become), func(m match.Match) bool {
-			return slices.ContainsFunc(of, func(o match.Match) bool { return meet(m, o) })
+			return slices.ContainsFunc(of, func(o match.Match) bool { return importer.Meet(m, o) })
 		}) {
 			others, clear = append(others, m.arrive...), false
 		}
