@@ -1,5 +1,5 @@
 // Package newcomers tells clients who come while a limit on strangers holds a flood from the flood
-// (docs/explanation/decisions/0238-newcomers.md).
+// (docs/explanation/decisions/0238-newcomers.md, 0240-late-newcomers.md).
 package newcomers
 
 import (
@@ -38,7 +38,7 @@ type sparedOne struct {
 	last    time.Time // it came
 }
 
-// network returns the source that an address is of.
+// network returns the source of an address.
 func network(a netip.Addr) netip.Prefix {
 	bits := 32
 	if !a.Is4() {

@@ -62,7 +62,7 @@ func Came(names []string, wild, dev string, vlans, not bool) (alts []match.Match
 	return alts
 }
 
-// Others says that a rule is about other interfaces than those of a list, which dev is of.
+// Others says that a rule is about other interfaces than those of a list, and dev is in it.
 func Others(list, dev string) string {
 	return "is about other interfaces than " + match.Quote(list) + ", and nothing comes to " +
 		match.Quote(dev) + " by those"
